@@ -1,4 +1,4 @@
-"""The queries of the dashboard and the alert rules, as tests read them."""
+"""Reads the queries of the dashboard and of the alert rules."""
 
 import json
 import re
@@ -16,12 +16,12 @@ PARTS = ("_bucket", "_count", "_sum")
 
 
 def panels() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
-    return [panel for panel in found if panel["type"] != "row"]
+    all_panels: list[dict[str, Any]] = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
+    return [panel for panel in all_panels if panel["type"] != "row"]
 
 
 def panel_queries(window: str = "5m") -> Iterator[tuple[str, str]]:
-    """Title and query of every panel, with everything chosen and that window."""
+    """Yields the title and each query of every panel, with all values selected."""
     for panel in panels():
         for target in panel["targets"]:
             query = re.sub(r"\$__(rate_interval|range)", window, target["expr"])
@@ -34,13 +34,13 @@ def alert_rules() -> list[dict[str, Any]]:
 
 
 def selectors(query: str) -> list[tuple[str, str]]:
-    """Every series that a query asks for: its name, and its matchers in braces (or nothing)."""
+    """Returns the name of every series in a query, with its matchers in braces or an empty text."""
     return SELECTOR.findall(query)
 
 
-def metric_name(series: str, known: set[str]) -> str:
-    """The metric that a series belongs to: histograms have three kinds of them."""
+def metric_name(series: str, metrics: set[str]) -> str:
+    """Returns the metric of a series; a histogram has three kinds of series."""
     for part in PARTS:
-        if series not in known and series.endswith(part):
+        if series not in metrics and series.endswith(part):
             return series.removesuffix(part)
     return series

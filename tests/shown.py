@@ -1,4 +1,4 @@
-"""Pages as tests read them: the commands that they show, what they say each prints, and their manifests."""
+"""Reads the examples of a page: commands, the output shown below each, and named manifests."""
 
 import re
 from collections.abc import Iterator
@@ -9,14 +9,14 @@ REPOSITORY = Path(__file__).parents[1]
 ANY_LINES = "…"
 SIMULATED = "```console"
 LIVE = "```shell-session"
-"""Blocks that need a live cluster; they look the same to readers."""
+"""The language of blocks that need a live cluster; readers see no difference."""
 LIVE_GUIDES = ("operator-guide/admin-setup.md",)
 """The pages below docs/ that have such blocks."""
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A command of a page: its text, the lines shown below it, and the number of the first of these."""
+    """A command of a page, the lines shown below it, and the number of the first of these lines."""
 
     text: str
     printed: tuple[str, ...]
@@ -30,7 +30,7 @@ class Manifest:
 
 
 def shown(page: str, fence: str = SIMULATED) -> Iterator[Shown | Manifest]:
-    """All commands in blocks of that kind, and all named manifests, of a page, in order."""
+    """Yields the commands in blocks of that language, and the named manifests, in the order of the page."""
     lines = page.splitlines()
     inside = ""
     for number, line in enumerate(lines):
@@ -42,7 +42,7 @@ def shown(page: str, fence: str = SIMULATED) -> Iterator[Shown | Manifest]:
             yield Shown(without_comment(line[2:]), tuple(without_blanks(lines[below:end])), below)
         elif inside == "```yaml" and (name := re.fullmatch(r"# ([a-z0-9-]+\.yaml)", line)):
             end = lines.index("```", below)
-            yield Manifest(name[1], "".join(f"{one}\n" for one in lines[below:end]))
+            yield Manifest(name[1], "".join(f"{content}\n" for content in lines[below:end]))
 
 
 def without_comment(command: str) -> str:
@@ -56,7 +56,7 @@ def without_blanks(lines: list[str]) -> list[str]:
 
 
 def agrees(expected: tuple[str, ...], printed: list[str]) -> bool:
-    """Whether the output is as shown; without anything shown, whether all went well."""
+    """Whether the output is as shown; if nothing is shown, whether the command succeeded."""
     output = [line for line in printed if not line.startswith("[exit ")]
     if not expected:
         return output == printed
@@ -67,6 +67,7 @@ def agrees(expected: tuple[str, ...], printed: list[str]) -> bool:
 
 
 def rewritten(page: str, wrong: list[tuple[Shown, list[str]]]) -> str:
+    """Returns the page with what the wrong commands printed."""
     lines = page.splitlines()
     for command, printed in reversed(wrong):
         output = [line for line in printed if not line.startswith("[exit ")]

@@ -10,18 +10,18 @@ r"""Runs a scenario: a plain-text file that shows commands and what they print.
 
 The rules:
 
-- A scenario begins with prose, lines that start with `#`. The name of the file is the claim it proves.
-- `--- file NAME` writes the lines that follow to NAME, in a directory of the scenario's own, up to the next
-  `$` line or `---` directive. A bare `---` is content (YAML wants it), and so are comments, except blank
-  lines and comments at the very end: those are prose about what comes next.
+- A scenario begins with prose: lines that start with `#`. The name of its file is the claim.
+- `--- file NAME` writes the lines below it to NAME, in a directory of the scenario, up to the next `$` line
+  or `---` directive. A bare `---` is content, because YAML needs it, and so are comments. Blank lines and
+  comments at the very end are prose about the next step.
 - `--- copy SOURCE NAME` copies a file of the repository.
 - `$ COMMAND` runs `kubectl runs …`, `kubectl-runs …` or `cat FILE…`; `> FILE` at the end keeps stdout.
-- The lines below a command, up to the next `$`, `#` or directive, are what it prints (stdout and stderr
-  together), and `[exit N]` after them where it fails. Blanks at the ends of lines and blank lines at the end
-  do not count. A line printed that would look like one of these marks is written with a `\` before it.
+- The lines below a command, up to the next `$`, `#` or directive, are what it prints on stdout and stderr; a
+  last line `[exit N]` says that it fails. Blanks at the ends of lines and blank lines at the end are
+  ignored. A printed line that looks like one of these marks begins with a `\`.
 
-A scenario is parsed into steps that render back to the same text. Running it yields the same scenario with
-the output observed, so that a mismatch is the difference of two texts, and a rewrite is the second of them.
+A scenario is parsed into steps, which render the same text again. A run returns the same scenario with the
+observed output. So a mismatch is the difference of two texts, and a rewrite writes the second text.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ _SHELL_ONLY = {"|", "||", "&", "&&", ";", "<", "<<", ">>", ">", "2>", "2>&1", "&
 
 
 class ScenarioError(Exception):
-    """The scenario itself is wrong, whatever the program does."""
+    """The scenario is malformed."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def _without_trailing(lines: list[str], unwanted: Callable[[str], bool]) -> list
 
 
 def run(scenario: Scenario, *, main: Main, directory: Path, repository: Path) -> Scenario:
-    """The same scenario, with what its commands printed this time."""
+    """Runs a scenario; returns it with what its commands printed."""
     steps: list[Step] = []
     for step in scenario.steps:
         match step:
@@ -191,7 +191,7 @@ def run(scenario: Scenario, *, main: Main, directory: Path, repository: Path) ->
 
 
 def difference(expected: Scenario, observed: Scenario, name: str) -> str:
-    """A unified diff, empty if all was printed as expected."""
+    """Returns a unified diff; empty if the output is as expected."""
     return "".join(
         difflib.unified_diff(
             expected.render().splitlines(keepends=True),
@@ -206,7 +206,7 @@ def _observe(text: str, main: Main, directory: Path) -> Iterator[str]:
     argv, target = _words(text)
     printed = _Capture()
     kept = _Capture() if target else printed
-    with _surroundings(directory, kept.stream, printed.stream):
+    with _environment(directory, kept.stream, printed.stream):
         code = _execute(argv, main, directory)
     if target:
         _place(directory, target).write_text(kept.text(), encoding="utf-8")
@@ -237,10 +237,10 @@ def _execute(argv: list[str], main: Main, directory: Path) -> int:
 def _call(main: Main, arguments: list[str]) -> int:
     try:
         return main(arguments)
-    except SystemExit as leaving:
-        if leaving.code is None or isinstance(leaving.code, int):
-            return leaving.code or 0
-        sys.stderr.write(f"{leaving.code}\n")
+    except SystemExit as error:
+        if error.code is None or isinstance(error.code, int):
+            return error.code or 0
+        sys.stderr.write(f"{error.code}\n")
         return 1
 
 
@@ -267,7 +267,7 @@ def _inside(directory: Path, name: str) -> Path:
 
 
 class _Capture:
-    """A text stream with a byte buffer below it, as a real stdout has: click writes to either."""
+    """A text stream with a byte buffer, like stdout: click writes to both."""
 
     def __init__(self) -> None:
         self._bytes = io.BytesIO()
@@ -279,8 +279,8 @@ class _Capture:
 
 
 @contextlib.contextmanager
-def _surroundings(directory: Path, stdout: TextIO, stderr: TextIO) -> Iterator[None]:
-    """An empty stdin, a plain terminal of fixed width, and no way to the developer's own cluster."""
+def _environment(directory: Path, stdout: TextIO, stderr: TextIO) -> Iterator[None]:
+    """Sets an empty stdin, a plain terminal of fixed width, and hides the clusters of the developer."""
     fixed = {"NO_COLOR": "1", "COLUMNS": str(COLUMNS), "HOME": str(directory), "TERM": "dumb"}
     inherited = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL") if name in os.environ}
     with (

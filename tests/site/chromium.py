@@ -1,21 +1,21 @@
-"""The browser of the tests: the system's Chromium. Where it is missing, root installs Debian's package."""
+"""Finds the Chromium of the system for the tests; without one, root installs Debian's package."""
 
 import os
 import shutil
 from pathlib import Path
 
-from tests.live.progress import CommandFailedError, run
+from tests.live.programs.long_command import CommandFailedError, run_command
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 INSTALL_SECONDS = 600
 
 
 def find_chromium() -> Path | None:
-    return next((Path(found) for name in NAMES if (found := shutil.which(name))), None)
+    return next((Path(path) for name in NAMES if (path := shutil.which(name))), None)
 
 
 def why_no_browser() -> str | None:
-    """Why there is no browser here and none can be installed, if that is so."""
+    """Returns why no browser can be used; None if there is one or it can be installed."""
     if find_chromium() is not None:
         return None
     if os.geteuid() != 0:
@@ -26,13 +26,15 @@ def why_no_browser() -> str | None:
 
 
 def chromium() -> Path:
-    """The browser, installed if need be. Raises CommandFailedError."""
+    """Returns the browser, installed if necessary. Raises CommandFailedError."""
     if find_chromium() is None:
         environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
         for arguments in (["update"], ["install", "-y", "--no-install-recommends", "chromium"]):
             doing = f"apt-get {' '.join(arguments)}"
-            run(["apt-get", "-q", *arguments], doing, within_seconds=INSTALL_SECONDS, environment=environment)
-    found = find_chromium()
-    if found is None:
-        raise CommandFailedError("apt-get installed Chromium, and yet there is none on the PATH")
-    return found
+            run_command(
+                ["apt-get", "-q", *arguments], doing, within_seconds=INSTALL_SECONDS, environment=environment
+            )
+    browser = find_chromium()
+    if browser is None:
+        raise CommandFailedError("apt-get installed Chromium, but it is not on the PATH")
+    return browser

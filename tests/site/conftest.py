@@ -1,4 +1,4 @@
-"""A browser and a built site, once for all tests here."""
+"""A browser and the built site for all tests of this directory."""
 
 import os
 import subprocess
@@ -21,17 +21,17 @@ BUILD_SECONDS = 120
 
 class _Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
-        """Nobody reads a log of requests."""
+        """Logs nothing."""
 
 
 class _Server(ThreadingHTTPServer):
     def handle_error(self, *_: object) -> None:
-        """A browser that goes on to the next page hangs up: nothing is wrong."""
+        """Ignores closed connections: a browser closes them when it opens the next page."""
 
 
 @contextmanager
 def served(directory: Path) -> Iterator[str]:
-    """The address at which the files of a directory are served."""
+    """Serves the files of a directory, and yields the address."""
     with _Server(("127.0.0.1", 0), partial(_Quiet, directory=str(directory))) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -44,7 +44,7 @@ def served(directory: Path) -> Iterator[str]:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the documentation, built as `make docs` builds it."""
     directory = tmp_path_factory.mktemp("site")
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(directory)],
         cwd=REPOSITORY,
         env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
@@ -53,7 +53,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         check=False,
         timeout=BUILD_SECONDS,
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
     with served(directory) as address:
         yield address
 
@@ -63,7 +63,9 @@ def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
     if why := why_no_browser():
         pytest.skip(why)
     capture = request.config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled():  # installing takes a while the first time, and says so
+    with (
+        capture.global_and_fixture_disabled()
+    ):  # the first installation takes a while and prints its progress
         program = chromium()
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
@@ -72,10 +74,12 @@ def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Says loudly that the site was not looked at, where there is no browser and none can be installed."""
+    """Warns in red that the tests of the site were skipped, if no browser can be used."""
     why = why_no_browser()
     skipped = [
-        one.nodeid for one in terminalreporter.stats.get("skipped", ()) if why and why in str(one.longrepr)
+        report.nodeid
+        for report in terminalreporter.stats.get("skipped", ())
+        if why and why in str(report.longrepr)
     ]
     if skipped:
         terminalreporter.section("NOT RUN: the documentation in a browser", red=True, bold=True)

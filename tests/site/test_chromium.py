@@ -1,4 +1,4 @@
-"""Where the browser comes from, and what is said where there is none."""
+"""The browser is found or installed, or the reason why not is given."""
 
 import os
 from pathlib import Path
@@ -9,8 +9,8 @@ from tests.site.chromium import chromium, find_chromium, why_no_browser
 
 
 @pytest.fixture
-def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine without a browser, whose apt-get notes what it is asked for and installs that."""
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without a browser; its apt-get logs its arguments and installs the browser."""
     programs = tmp_path / "bin"
     programs.mkdir()
     apt_get = programs / "apt-get"
@@ -25,25 +25,25 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_browser_that_is_missing_is_installed_once(bare: Path) -> None:
+def test_missing_browser_is_installed_once(machine: Path) -> None:
     assert why_no_browser() is None
-    assert chromium() == chromium() == bare / "bin" / "chromium"
-    assert (bare / "log").read_text().splitlines() == [
+    assert chromium() == chromium() == machine / "bin" / "chromium"
+    assert (machine / "log").read_text().splitlines() == [
         "-q update",
         "-q install -y --no-install-recommends chromium",
     ]
 
 
-def test_only_root_can_install_one(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_root_can_install_a_browser(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert "only root can install one" in str(why_no_browser())
-    chromium_there = bare / "bin" / "chromium"
-    chromium_there.write_text("#!/bin/sh\n")
-    chromium_there.chmod(0o755)
+    browser = machine / "bin" / "chromium"
+    browser.write_text("#!/bin/sh\n")
+    browser.chmod(0o755)
     assert why_no_browser() is None
-    assert find_chromium() == chromium_there
+    assert find_chromium() == browser
 
 
-def test_without_apt_get_it_says_what_to_do(bare: Path) -> None:
-    (bare / "bin" / "apt-get").unlink()
+def test_advice_is_given_when_there_is_no_apt_get(machine: Path) -> None:
+    (machine / "bin" / "apt-get").unlink()
     assert "install Chromium by hand" in str(why_no_browser())

@@ -1,4 +1,4 @@
-"""The page of a replay's report as a browser shows it: every plot is drawn, and nothing is fetched."""
+"""The report of a replay in a browser: every plot is drawn, and nothing is fetched."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from jobtree.simulation.replay.saved_replay import run
 from jobtree.simulation.reports.html_page import page
 from jobtree.simulation.reports.statistics import report_of
 from jobtree.simulation.schedulers.scheduler_names import POLICIES
-from tests.unit.simulation.stage import busy_day
+from tests.unit.simulation.small_replays import busy_day
 
 PLOTS = 4
 DRAWN = """figures => figures.map(figure => {
@@ -31,18 +31,18 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("width", [400, 1280])
-def test_all_plots_are_drawn_and_nothing_is_fetched(report: Path, browser: Browser, width: int) -> None:
+def test_report_draws_all_plots_and_fetches_nothing(report: Path, browser: Browser, width: int) -> None:
     tab = browser.new_page(viewport={"width": width, "height": 900})
-    said: list[str] = []
-    asked: list[str] = []
-    tab.on("console", lambda message: said.append(message.text))
-    tab.on("pageerror", lambda error: said.append(str(error)))
-    tab.on("request", lambda request: asked.append(request.url))
+    console: list[str] = []
+    requests: list[str] = []
+    tab.on("console", lambda message: console.append(message.text))
+    tab.on("pageerror", lambda error: console.append(str(error)))
+    tab.on("request", lambda request: requests.append(request.url))
     tab.goto(report.as_uri())
     drawn = dict(tab.locator("figure").evaluate_all(DRAWN))
     assert len(drawn) == PLOTS
     assert all(drawn.values()), drawn
-    assert said == []
-    assert asked == [report.as_uri()]
+    assert console == []
+    assert requests == [report.as_uri()]
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     tab.close()

@@ -1,4 +1,4 @@
-"""The documentation as a reader finds it: in a browser, on a narrow and on a wide screen."""
+"""The documentation in a browser, on a narrow and on a wide screen."""
 
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -11,16 +11,16 @@ from tests.site.conftest import REPOSITORY, served
 from tests.site.walk import walk
 
 
-def test_every_page_is_reached_and_nothing_is_wrong_with_any(site: str, browser: Browser) -> None:
-    seen = walk(browser, site)
-    assert seen.complaints == []
+def test_every_page_is_reached_and_has_no_fault(site: str, browser: Browser) -> None:
+    result = walk(browser, site)
+    assert result.complaints == []
     written = {
         page.relative_to(REPOSITORY / "docs").as_posix() for page in (REPOSITORY / "docs").rglob("*.md")
     }
     expected = {page_of(source) for source in (written | REFERENCE.keys())}
-    reached = {urlsplit(url).path.removeprefix("/") for url in seen.ids}
+    reached = {urlsplit(url).path.removeprefix("/") for url in result.ids}
     assert expected - reached == set()
-    assert any(urlsplit(url).path.endswith("resnet-small.yaml") for url in seen.files)
+    assert any(urlsplit(url).path.endswith("resnet-small.yaml") for url in result.files)
 
 
 def page_of(source: str) -> str:
@@ -47,7 +47,7 @@ def test_search_finds_the_page(site: str, browser: Browser, words: str, page: st
 
 
 @pytest.mark.parametrize(("preference", "scheme"), [("light", "default"), ("dark", "slate")])
-def test_it_is_light_or_dark_as_the_reader_prefers(
+def test_site_is_light_or_dark_as_the_browser_prefers(
     site: str, browser: Browser, preference: str, scheme: str
 ) -> None:
     context = browser.new_context(color_scheme="dark" if preference == "dark" else "light")
@@ -64,11 +64,11 @@ FAULTY = """<!doctype html><title>x</title><link rel="icon" href="data:,">
 <script>console.error("an error")</script>"""
 
 
-def test_the_walk_complains_of_all_that_can_be_wrong(browser: Browser, tmp_path: Path) -> None:
+def test_walk_reports_every_kind_of_fault(browser: Browser, tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text(FAULTY)
     (tmp_path / "other.html").write_text('<!doctype html><title>y</title><link rel="icon" href="data:,">')
     with served(tmp_path) as address:
-        said = "\n".join(walk(browser, address).complaints)
+        complaints = "\n".join(walk(browser, address).complaints)
     for expected in (
         "other.html#nowhere, which is not there",
         "gone.html is 404",
@@ -77,4 +77,4 @@ def test_the_walk_complains_of_all_that_can_be_wrong(browser: Browser, tmp_path:
         "asks another host for http://localhost:9/x.js",
         "the console says an error",
     ):
-        assert expected in said
+        assert expected in complaints

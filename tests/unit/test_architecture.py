@@ -1,7 +1,7 @@
-"""What the core must not do, beyond what the import contracts in pyproject.toml can see.
+"""The core does no I/O and reads no clock.
 
-The contracts refuse modules. This refuses calls: built-ins that read or write, imports made by name, and the
-methods of innocent modules that ask the machine what time it is.
+The import contracts in pyproject.toml refuse modules. These tests refuse calls: built-ins that read or write,
+imports by name, and methods that read the clock.
 """
 
 import ast
@@ -20,6 +20,7 @@ CLOCKS = {"date", "datetime"}
 
 
 def offences(source: str) -> Iterator[str]:
+    """Yields the forbidden calls of a module, with their lines."""
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Call(func=ast.Name(id=name), lineno=line) if name in FORBIDDEN_BUILTINS:
@@ -36,12 +37,12 @@ def offences(source: str) -> Iterator[str]:
 @pytest.mark.parametrize(
     "path", [pytest.param(path, id=str(path.relative_to(CORE))) for path in sorted(CORE.rglob("*.py"))]
 )
-def test_the_core_does_no_io_and_reads_no_clock(path: Path) -> None:
+def test_core_module_does_no_io_and_reads_no_clock(path: Path) -> None:
     assert list(offences(path.read_text(encoding="utf-8"))) == []
 
 
 @pytest.mark.parametrize(
-    ("source", "found"),
+    ("source", "expected"),
     [
         ("print('hello')", ["line 1: calls print()"]),
         ("with open('x') as file:\n    pass", ["line 1: calls open()"]),
@@ -52,5 +53,5 @@ def test_the_core_does_no_io_and_reads_no_clock(path: Path) -> None:
         ("now = world.now\nwindow.open()\nreopen()", []),
     ],
 )
-def test_an_offence_is_found(source: str, found: list[str]) -> None:
-    assert list(offences(source)) == found
+def test_forbidden_calls_are_reported(source: str, expected: list[str]) -> None:
+    assert list(offences(source)) == expected

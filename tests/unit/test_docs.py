@@ -1,17 +1,18 @@
-r"""Every command that the documentation shows is run, and prints what the documentation says.
+r"""Runs every command that the documentation shows, and compares what it prints.
 
-A page's ```console blocks are one session, in a directory of its own with a copy of config/samples. Lines
-that start with `$ ` are commands:
+The ```console blocks of a page are one session, in a directory of its own with a copy of config/samples.
+Lines that start with `$ ` are commands:
 
-- `kubectl runs …` and `cat FILE` are run. What is shown below one must be what it prints; a line `…` stands
-  for any lines. Where nothing is shown, the command must succeed.
+- `kubectl runs …` and `cat FILE` are run. Each must print what is shown below it; a line `…` stands for any
+  lines. If nothing is shown, the command must succeed.
 - `cp FILE FILE` copies; `export JOBTREE_STATE=FILE` names the cluster of all commands after it.
 - A ```yaml block that begins with `# NAME.yaml` is written to that file.
-- `make TARGET` must be a target of the Makefile; setting the PATH is for the reader alone.
+- `make TARGET` must be a target of the Makefile. A change of the PATH is ignored.
 
-A page that has ```shell-session blocks is about a live cluster: `tests/live/test_guides.py` runs those.
+A page that has ```shell-session blocks is about a live cluster: `tests/live/install/test_live_guides.py` runs
+those.
 
-`pytest tests/unit/test_docs.py --rewrite` writes what was printed into the pages, for a human to review.
+`pytest tests/unit/test_docs.py --rewrite` writes what was printed into the pages, for review.
 """
 
 import importlib
@@ -38,7 +39,7 @@ PATH = 'PATH="$PWD/.venv/bin:$PATH"'
 
 
 class Session:
-    """The directory and the cluster that a page's commands work on."""
+    """The directory and the cluster of the commands of a page."""
 
     def __init__(self, main: Main, directory: Path) -> None:
         self.directory = directory
@@ -46,12 +47,12 @@ class Session:
         self._state: list[str] = []
 
     def run(self, command: str) -> list[str]:
-        """What the command prints, with a last line ``[exit N]`` where it does not succeed."""
+        """Returns what the command prints, with a last line ``[exit N]`` if it fails."""
         match command.split():
             case ["kubectl", "runs", *_] | ["kubectl-runs", *_] | ["cat", *_]:
                 scenario = Scenario((Command(command, ()),))
-                seen = run(scenario, main=self._call, directory=self.directory, repository=REPOSITORY)
-                (step,) = seen.steps
+                observed = run(scenario, main=self._call, directory=self.directory, repository=REPOSITORY)
+                (step,) = observed.steps
                 assert isinstance(step, Command)
                 return list(step.printed)
             case ["cp", source, target]:
@@ -61,7 +62,7 @@ class Session:
             case ["make", target] if target in TARGETS:
                 pass
             case _:
-                raise AssertionError(f"a page cannot say this: $ {command}")
+                raise AssertionError(f"a page cannot have this command: $ {command}")
         return []
 
     def _export(self, settings: list[str]) -> None:
@@ -83,7 +84,7 @@ def _main() -> Main:
 
 
 @pytest.mark.parametrize("path", [pytest.param(page, id=str(page.relative_to(REPOSITORY))) for page in PAGES])
-def test_a_page_shows_what_happens(
+def test_commands_of_a_page_print_what_it_shows(
     path: Path, main: Main, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     shutil.copytree(REPOSITORY / "config" / "samples", tmp_path / "config" / "samples")
@@ -98,11 +99,13 @@ def test_a_page_shows_what_happens(
     if wrong and request.config.getoption("--rewrite"):
         path.write_text(rewritten(text, wrong), encoding="utf-8")
     elif wrong:
-        pytest.fail("\n\n".join(complaint(path, *each) for each in wrong), pytrace=False)
+        pytest.fail(
+            "\n\n".join(complaint(path, command, printed) for command, printed in wrong), pytrace=False
+        )
 
 
 @pytest.mark.parametrize("path", [pytest.param(page, id=str(page.relative_to(REPOSITORY))) for page in PAGES])
-def test_parts_of_manifests_are_right(path: Path) -> None:
+def test_parts_of_manifests_are_valid(path: Path) -> None:
     """A ```yaml block without a name shows some fields of a Run or of an envelope."""
     for text in re.findall(
         r"^```yaml\n(?!# [a-z0-9-]+\.yaml\n)(.*?)^```$", path.read_text(), re.MULTILINE | re.DOTALL
@@ -126,20 +129,20 @@ def test_verbs_and_options_that_are_mentioned_exist(path: Path) -> None:
 
 
 def exists(words: list[str]) -> bool:
-    """Whether there is such a verb and whether it, or the verb below it, takes these options."""
+    """Whether the verb exists and takes these options, itself or a verb below it."""
     command: click.Command | None = root
-    known = {"--help", *(flag for option in root.params for flag in option.opts)}
+    accepted = {"--help", *(flag for option in root.params for flag in option.opts)}
     for word in words:
         if isinstance(command, click.Group) and not word.startswith("-") and word.islower():
             command = command.get_command(click.Context(command), word)
             if command is None:
                 return False
-            known |= {flag for option in command.params for flag in (*option.opts, *option.secondary_opts)}
-    return {word.partition("=")[0] for word in words if word.startswith("-")} <= known
+            accepted |= {flag for option in command.params for flag in (*option.opts, *option.secondary_opts)}
+    return {word.partition("=")[0] for word in words if word.startswith("-")} <= accepted
 
 
 @pytest.mark.parametrize(
-    ("words", "there"),
+    ("words", "expected"),
     [
         ("explain RUN --verify", True),
         ("explian RUN", False),
@@ -147,17 +150,17 @@ def exists(words: list[str]) -> bool:
         ("import slurm x.sh", True),
     ],
 )
-def test_what_exists(words: str, there: bool) -> None:
-    assert exists(words.split()) is there
+def test_misspelled_verbs_and_options_do_not_exist(words: str, expected: bool) -> None:
+    assert exists(words.split()) is expected
 
 
 @pytest.mark.parametrize("path", [pytest.param(page, id=str(page.relative_to(REPOSITORY))) for page in PAGES])
-def test_links_lead_somewhere(path: Path) -> None:
+def test_links_lead_to_files(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text)
     local = [path.parent / link for link in links if "://" not in link]
-    written = [(REPOSITORY / "docs" / page).resolve() for page in REFERENCE]  # when the site is built
-    assert [link for link in local if not link.exists() and link.resolve() not in written] == []
+    generated = [(REPOSITORY / "docs" / page).resolve() for page in REFERENCE]  # when the site is built
+    assert [link for link in local if not link.exists() and link.resolve() not in generated] == []
 
 
 def test_every_guide_is_reached_from_the_readme() -> None:
@@ -183,7 +186,7 @@ def test_directory_tree_names_every_package_and_every_module_of_the_core() -> No
     assert listed == modules
 
 
-def test_the_evidence_of_readiness_is_there() -> None:
+def test_files_that_the_readiness_page_names_exist() -> None:
     page = (REPOSITORY / "docs" / "project" / "first-class-readiness.md").read_text(encoding="utf-8")
     named = re.findall(r"`((?:tests|benchmarks|deploy|docs)/[^`]+)`", page)
     assert len(named) > 20
@@ -191,7 +194,7 @@ def test_the_evidence_of_readiness_is_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expected", "printed", "fine"),
+    ("expected", "printed", "is_as_shown"),
     [
         ((), [], True),
         ((), ["something"], True),
@@ -204,11 +207,13 @@ def test_the_evidence_of_readiness_is_there() -> None:
         (("it waits",), ["it waits", "[exit 1]"], True),
     ],
 )
-def test_what_agrees(expected: tuple[str, ...], printed: list[str], fine: bool) -> None:
-    assert agrees(expected, printed) is fine
+def test_printed_lines_are_compared_with_the_shown_ones(
+    expected: tuple[str, ...], printed: list[str], is_as_shown: bool
+) -> None:
+    assert agrees(expected, printed) is is_as_shown
 
 
-def test_a_page_is_read_into_its_commands() -> None:
+def test_page_is_read_as_commands_and_manifests() -> None:
     page = """\
 ```console
 $ make demo   # a comment
@@ -233,7 +238,7 @@ kind: Run
     ]
 
 
-def test_a_rewrite_changes_only_what_was_wrong() -> None:
+def test_rewrite_changes_only_wrong_output() -> None:
     page = "```console\n$ cat x\nold\nolder\n$ cat y\nkept\n```\nend\n"
     first, _ = shown(page)
     assert isinstance(first, Shown)

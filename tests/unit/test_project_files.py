@@ -1,4 +1,4 @@
-"""The files that people open first are there, and what they name exists."""
+"""The main files of the project exist, and what they name exists too."""
 
 import re
 import tomllib
@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from jobtree import __version__
-from tests.live.recipes import HELM, KUBERNETES
+from tests.live.programs.build_recipes import HELM, KUBERNETES
 from tests.shown import REPOSITORY
 
 PAGES = (
@@ -22,6 +22,7 @@ PAGES = (
     "SECURITY.md",
     "changes/README.md",
     "docs/project/support-and-releases.md",
+    *(f"docs/maintainers/{path.name}" for path in sorted((REPOSITORY / "docs" / "maintainers").iterdir())),
 )
 KINDS = ("added", "changed", "deprecated", "removed", "fixed", "security")
 FRAGMENTS = sorted(path for path in (REPOSITORY / "changes").iterdir() if path.name != "README.md")
@@ -37,14 +38,14 @@ def text_of(name: str) -> str:
 
 
 def anchors_of(text: str) -> set[str]:
-    """The anchors that headings of a page have."""
+    """Returns the anchors of the headings of a page."""
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
     headings = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
 def broken_links(page: Path) -> list[str]:
-    """The relative links of a page that lead to no file, or to no heading of one."""
+    """Returns the relative links that lead to no file, or to no heading of a file."""
     broken = []
     for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
         target, _, anchor = link.partition("#")
@@ -61,7 +62,7 @@ def test_links_of_a_page_lead_to_a_file_and_a_heading(name: str) -> None:
     assert broken_links(REPOSITORY / name) == []
 
 
-def test_a_link_without_a_file_or_a_heading_is_found(tmp_path: Path) -> None:
+def test_link_without_a_file_or_a_heading_is_reported(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         "# A title: here\n[a](#a-title-here) [b](#no) [c](page.md) [d](gone.md) [e](https://x.test/)\n"
@@ -71,13 +72,13 @@ def test_a_link_without_a_file_or_a_heading_is_found(tmp_path: Path) -> None:
 
 @each_page
 def test_make_targets_that_a_page_names_exist(name: str) -> None:
-    named = re.findall(r"(?:`|^|\$ )make (?:[A-Z]+=\S+ )*([a-z][a-z-]*)", text_of(name), re.MULTILINE)
-    assert sorted(set(named) - TARGETS) == []
+    targets = re.findall(r"(?:`|^|\$ )make (?:[A-Z]+=\S+ )*([a-z][a-z-]*)", text_of(name), re.MULTILINE)
+    assert sorted(set(targets) - TARGETS) == []
 
 
 @each_page
 def test_paths_that_a_page_names_exist(name: str) -> None:
-    """Paths from the root of the repository; those with a part to fill in, in capitals, are left out."""
+    """Paths from the root of the repository exist, except for those with a placeholder in capitals."""
     top = {path.name for path in REPOSITORY.iterdir()} - {"build"}
     paths = [
         path for path in re.findall(r"`([\w.-]+/[\w./-]+)`", text_of(name)) if path.partition("/")[0] in top
@@ -95,7 +96,7 @@ def test_tests_that_a_page_names_exist(name: str) -> None:
 
 @cache
 def functions_of_tests() -> set[str]:
-    """The names of all test functions below tests/."""
+    """Returns the names of all test functions below tests/."""
     sources = [path.read_text(encoding="utf-8") for path in (REPOSITORY / "tests").rglob("test_*.py")]
     return {
         name for source in sources for name in re.findall(r"^def (test_[a-z0-9_]+)\(", source, re.MULTILINE)
@@ -148,7 +149,7 @@ FIELDS = {
     "dropdown": {"label", "description", "options"},
     "checkboxes": {"label", "description", "options"},
 }
-"""The kinds of parts of a form that the hosting site knows, and attributes of each."""
+"""The kinds of form fields that the hosting site accepts, and the attributes of each."""
 
 
 def test_there_is_a_form_for_each_kind_of_issue_and_no_empty_one() -> None:
@@ -171,8 +172,8 @@ def test_issue_form_has_the_parts_that_the_hosting_site_accepts(name: str) -> No
 
 @pytest.mark.parametrize("name", ["bug", "question"])
 def test_issue_form_asks_for_the_version(name: str) -> None:
-    (asked,) = [part["attributes"] for part in FORMS[name]["body"] if part.get("id") == "version"]
-    assert "`kubectl runs version`" in asked["description"]
+    (version,) = [part["attributes"] for part in FORMS[name]["body"] if part.get("id") == "version"]
+    assert "`kubectl runs version`" in version["description"]
 
 
 def test_bug_form_names_the_security_page() -> None:
@@ -209,7 +210,7 @@ def wrong_with_fragment(name: str, text: str) -> list[str]:
         ("shrink.fixed.md", "", 1),
     ],
 )
-def test_a_wrong_fragment_is_found(name: str, text: str, wrong: int) -> None:
+def test_wrong_fragment_is_reported(name: str, text: str, wrong: int) -> None:
     assert len(wrong_with_fragment(name, text)) == wrong
 
 
@@ -221,7 +222,7 @@ def test_kinds_of_changes_are_those_that_the_pages_name() -> None:
 
 def test_changelog_has_dated_releases_with_the_newest_first() -> None:
     releases = [
-        (tuple(map(int, found[:3])), date.fromisoformat(found[3])) for found in RELEASE.findall(changelog())
+        (tuple(map(int, parts[:3])), date.fromisoformat(parts[3])) for parts in RELEASE.findall(changelog())
     ]
     assert len(releases) == len(re.findall(r"^## ", changelog(), re.MULTILINE)) > 0
     assert releases == sorted(releases, reverse=True)

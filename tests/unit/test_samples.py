@@ -1,4 +1,4 @@
-"""The samples work as their comments say: each on a fresh copy of the sample cluster."""
+"""Each sample does what its comments say, on a new copy of the sample cluster."""
 
 from collections import Counter
 from pathlib import Path
@@ -22,13 +22,13 @@ RUNS = sorted(SAMPLES.glob("runs/*.yaml"))
 
 NV_A, NV_B = "us-west/gpu-a/nv-a", "us-west/gpu-a/nv-b"
 
-Split = dict[tuple[str, str, str], int]  # payer, class and role of a Run's leases: GPUs
+PaidGpus = dict[tuple[str, str, str], int]  # GPUs of a Run by payer, class and role
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """Who pays for how many GPUs, and the island of every group."""
+    """The GPUs of each payer, class and role, and the domain of each group."""
 
-    split: Split
+    paid: PaidGpus
     domains: list[str]
 
 
@@ -47,7 +47,7 @@ EXPECTED = {
         {(SPRINT, "Owned", "Active"): 32, (OWN, "Owned", "Active"): 32, (OWN, "Owned", "Spare"): 16},
         [NV_A, NV_A],
     ),
-    # Five nodes to a group with its spare: three groups fill an island of sixteen, the fourth has to cross.
+    # A group with its spare has five nodes: a domain of 16 nodes holds three groups, the fourth is elsewhere.
     "trainer-128": Expected(
         {(SPRINT, "Owned", "Active"): 32, (OWN, "Owned", "Active"): 96, (OWN, "Owned", "Spare"): 32},
         [NV_A, NV_A, NV_A, NV_B],
@@ -68,7 +68,7 @@ def sample_run(name: str) -> Run:
 
 @pytest.fixture(name="cluster")
 def _cluster() -> SimulatedCluster:
-    """The sample cluster with the sample budgets, in the order in which the documentation submits them."""
+    """The sample cluster with the sample budgets, submitted in the order of the documentation."""
     cluster = parse_cluster(
         (SAMPLES / "cluster.yaml").read_text(encoding="utf-8"), "cluster.yaml", SimulatedCluster
     )
@@ -78,12 +78,12 @@ def _cluster() -> SimulatedCluster:
 
 
 def leases_of(cluster: SimulatedCluster, name: str) -> list[GpuLease]:
-    (state,) = (state for key, state in cluster.world.runs.items() if key[1] == name)
-    assert state.phase == "Running", state.verdict
-    return list(state.leases.values())
+    (run,) = (run for key, run in cluster.world.runs.items() if key[1] == name)
+    assert run.phase == "Running", run.verdict
+    return list(run.leases.values())
 
 
-def split_of(leases: list[GpuLease]) -> Split:
+def paid_gpus(leases: list[GpuLease]) -> PaidGpus:
     gpus: Counter[tuple[str, str, str]] = Counter()
     for lease in leases:
         gpus["/".join(lease.payer), lease.class_, lease.role] += lease.gpus
@@ -91,21 +91,21 @@ def split_of(leases: list[GpuLease]) -> Split:
 
 
 def domains_of(cluster: SimulatedCluster, leases: list[GpuLease]) -> list[str]:
-    """The one island of each group, by the group's number."""
-    found: dict[int, set[str]] = {}
+    """Returns the domain of each group, in the order of the groups."""
+    by_group: dict[int, set[str]] = {}
     for lease in leases:
-        names = {cluster.world.fleet.nodes[node].domain.name for node, _ in lease.slots}
-        found.setdefault(lease.group, set()).update(names)
-    return ["+".join(sorted(found[group])) for group in sorted(found)]
+        names = {cluster.world.fleet.domain_by_node[node].name for node, _ in lease.slots}
+        by_group.setdefault(lease.group, set()).update(names)
+    return ["+".join(sorted(by_group[group])) for group in sorted(by_group)]
 
 
-def test_every_sample_is_expected_here() -> None:
+def test_every_sample_is_tested() -> None:
     assert [path.stem for path in RUNS] == sorted(EXPECTED)
     assert [path.stem for path in BUDGETS] == ["budget-vision-lending", "budget-west-h100"]
 
 
 @pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in [*BUDGETS, *RUNS]])
-def test_a_sample_is_valid_and_of_the_family(path: Path) -> None:
+def test_sample_is_valid_and_belongs_to_the_family(path: Path) -> None:
     for document in documents(path):
         parsed = parse_object(document.body, document.where)
         assert isinstance(parsed, (Budget, Run))
@@ -113,14 +113,14 @@ def test_a_sample_is_valid_and_of_the_family(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_sample_starts_at_once_and_is_paid_as_it_says(cluster: SimulatedCluster, name: str) -> None:
+def test_sample_starts_at_once_with_the_payers_of_its_comments(cluster: SimulatedCluster, name: str) -> None:
     cluster.submit(documents(SAMPLES / "runs" / f"{name}.yaml"))
     leases = leases_of(cluster, name)
-    assert Expected(split_of(leases), domains_of(cluster, leases)) == EXPECTED[name]
+    assert Expected(paid_gpus(leases), domains_of(cluster, leases)) == EXPECTED[name]
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_sample_says_what_its_pods_run(name: str) -> None:
+def test_sample_has_a_template_that_runs_torchrun(name: str) -> None:
     template = sample_run(name).spec.template
     assert template is not None
     (worker,) = template["spec"]["containers"]
@@ -128,41 +128,41 @@ def test_a_sample_says_what_its_pods_run(name: str) -> None:
     assert template_requests(template).cpu_milli > 0
 
 
-def test_the_first_two_runs_fill_the_cluster_together(cluster: SimulatedCluster) -> None:
+def test_two_runs_of_the_guide_fill_the_cluster(cluster: SimulatedCluster) -> None:
     for name in ("run-128-groups", "run-cofunded-128"):
         cluster.submit(documents(SAMPLES / "runs" / f"{name}.yaml"))
         assert sum(lease.gpus for lease in leases_of(cluster, name)) == 128
     assert cluster.world.fleet.flavor("H100-80GB").free == 0
 
 
-def test_once_the_sprint_is_over_the_lasting_envelope_pays_alone(cluster: SimulatedCluster) -> None:
-    """Samples are applied to live clusters long after the dates in them."""
+def test_permanent_envelope_pays_alone_after_the_sprint(cluster: SimulatedCluster) -> None:
+    """Samples are applied to live clusters long after the dates in them, so they must work then too."""
     cluster.advance(cluster.now + 14 * 24 * 3_600_000)
     cluster.submit(documents(SAMPLES / "runs" / "trainer-128.yaml"))
-    assert split_of(leases_of(cluster, "trainer-128")) == {
+    assert paid_gpus(leases_of(cluster, "trainer-128")) == {
         (OWN, "Owned", "Active"): 128,
         (OWN, "Owned", "Spare"): 32,
     }
 
 
-def test_the_named_samples_keep_their_word() -> None:
+def test_samples_have_the_values_that_the_guide_names() -> None:
     small, trainer = sample_run("resnet-small"), sample_run("trainer-128")
     assert (small.metadata.namespace, small.spec.owner) == ("rai-sys", "org:ai:rai:sys")
     assert small.spec.runtime.checkpoint == "10m"
     assert trainer.spec.runtime.checkpoint == "30m"
-    flexible = trainer.spec.malleable
-    assert flexible is not None
-    assert (flexible.min_total_gpus, flexible.max_total_gpus, flexible.step_gpus) == (96, 160, 32)
+    malleable = trainer.spec.malleable
+    assert malleable is not None
+    assert (malleable.min_total_gpus, malleable.max_total_gpus, malleable.step_gpus) == (96, 160, 32)
     assert trainer.spec.spares == 1
 
 
-def test_spares_are_charged_at_a_quarter(cluster: SimulatedCluster) -> None:
+def test_spares_of_the_sample_are_charged_at_a_quarter(cluster: SimulatedCluster) -> None:
     cluster.submit(documents(SAMPLES / "runs" / "trainer-128.yaml"))
     lasting, sprint = budget_status(cluster.world, "rai-sys").envelopes
     assert (lasting.used_gpus, sprint.used_gpus) == ("104", "32")  # 96 + 32 × 0.25, and 32
 
 
-def test_vision_lends_a_quarter_of_its_gpus() -> None:
+def test_vision_sample_lends_a_quarter_of_its_gpus() -> None:
     ((_, body),) = documents(SAMPLES / "budgets" / "budget-vision-lending.yaml")
     budget = parse_object(body, "vision")
     assert isinstance(budget, Budget)

@@ -1,4 +1,4 @@
-"""The scenario runner, proven with a program of the tests' own."""
+"""The scenario runner, tested with a small program in place of kubectl runs."""
 
 import os
 import sys
@@ -41,7 +41,7 @@ def fake_main(argv: list[str]) -> int:
             sys.exit(int(code))
         case ["die", reason]:
             sys.exit(reason)
-        case ["surroundings"]:
+        case ["environment"]:
             here = sorted(path.name for path in Path().iterdir())
             click.echo(f"{here} {os.environ['COLUMNS']} {os.environ['NO_COLOR']} {sys.stdin.read()!r}")
             click.echo(click.style("plain", fg="red"))
@@ -65,12 +65,12 @@ def _directory(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(name="printed")
-def _printed(directory: Path, repository: Path) -> "Printed":
-    return Printed(directory, repository)
+def _printed(directory: Path, repository: Path) -> "ScenarioOutput":
+    return ScenarioOutput(directory, repository)
 
 
-class Printed:
-    """What each command of a scenario printed."""
+class ScenarioOutput:
+    """Runs scenarios, and returns what each of their commands printed."""
 
     def __init__(self, directory: Path, repository: Path) -> None:
         self.directory = directory
@@ -82,7 +82,7 @@ class Printed:
         return [step.printed for step in observed.steps if isinstance(step, Command)]
 
 
-def test_a_scenario_is_read_into_its_steps() -> None:
+def test_scenario_is_parsed_into_steps() -> None:
     assert [step for step in parse(SCENARIO).steps if not isinstance(step, Prose)] == [
         CopyFile("samples/fleet.yaml", "cluster.yaml"),
         WriteFile(
@@ -94,11 +94,11 @@ def test_a_scenario_is_read_into_its_steps() -> None:
     ]
 
 
-def test_a_scenario_renders_back_to_its_own_text() -> None:
+def test_parsed_scenario_renders_the_same_text() -> None:
     assert parse(SCENARIO).render() == SCENARIO
 
 
-def test_blanks_that_nobody_sees_do_not_count() -> None:
+def test_trailing_blanks_are_ignored() -> None:
     assert parse("# A claim.\n$ cat x   \none   \n\ntwo\n \n\n").steps[1] == Command(
         "cat x", ("one", "", "two")
     )
@@ -114,12 +114,12 @@ def test_blanks_that_nobody_sees_do_not_count() -> None:
         ("# A claim.\n--- copy one\n$ cat x\n", "line 2: expected '--- copy SOURCE NAME'"),
     ],
 )
-def test_a_malformed_scenario_is_refused(text: str, complaint: str) -> None:
+def test_malformed_scenario_is_refused(text: str, complaint: str) -> None:
     with pytest.raises(ScenarioError, match=complaint):
         parse(text)
 
 
-def test_a_difference_shows_what_was_expected_and_what_was_seen(directory: Path, repository: Path) -> None:
+def test_difference_shows_expected_and_observed_lines(directory: Path, repository: Path) -> None:
     expected = parse(SCENARIO)
     observed = run(expected, main=fake_main, directory=directory, repository=repository)
     assert difference(expected, expected, "claim.txt") == ""
@@ -134,11 +134,11 @@ def test_a_difference_shows_what_was_expected_and_what_was_seen(directory: Path,
     ]
 
 
-def test_what_was_observed_is_what_the_next_run_expects(directory: Path, repository: Path) -> None:
+def test_observed_output_is_expected_by_the_next_run(directory: Path, repository: Path) -> None:
     marks = "'# not prose' '$ not a command' '--- file no' '\\ backslash' '---' '  #' '$5'"
     first = parse(f"# A claim.\n$ kubectl runs echo {marks}\n\n# The end.\n")
     observed = run(first, main=fake_main, directory=directory, repository=repository)
-    again = parse(observed.render())
+    reread = parse(observed.render())
     assert observed.render().splitlines()[2:] == [
         "\\# not prose",
         "\\$ not a command",
@@ -150,11 +150,11 @@ def test_what_was_observed_is_what_the_next_run_expects(directory: Path, reposit
         "",
         "# The end.",
     ]
-    assert again == observed
-    assert run(again, main=fake_main, directory=directory, repository=repository) == again
+    assert reread == observed
+    assert run(reread, main=fake_main, directory=directory, repository=repository) == reread
 
 
-def test_stdout_and_stderr_come_in_order_and_failure_is_told(printed: Printed) -> None:
+def test_output_has_stdout_stderr_and_the_exit_code_in_order(printed: ScenarioOutput) -> None:
     assert printed("$ kubectl runs fail 3", "$ kubectl runs die 'no cluster'", "$ kubectl runs fail 0") == [
         ("first, on stdout", "then, on stderr", "[exit 3]"),
         ("no cluster", "[exit 1]"),
@@ -162,15 +162,15 @@ def test_stdout_and_stderr_come_in_order_and_failure_is_told(printed: Printed) -
     ]
 
 
-def test_commands_run_in_a_directory_and_terminal_of_their_own(printed: Printed) -> None:
+def test_commands_run_in_their_own_directory_and_terminal(printed: ScenarioOutput) -> None:
     before = Path.cwd(), sys.stdin, sys.stdout
-    assert printed("--- file a.txt", "x", "$ kubectl runs surroundings") == [
+    assert printed("--- file a.txt", "x", "$ kubectl runs environment") == [
         ("['a.txt'] 110 1 ''", "plain"),
     ]
     assert (Path.cwd(), sys.stdin, sys.stdout) == before
 
 
-def test_files_are_written_copied_and_shown(printed: Printed) -> None:
+def test_files_are_written_copied_and_printed(printed: ScenarioOutput) -> None:
     assert printed(
         "--- copy samples/fleet.yaml deep/cluster.yaml",
         "--- file empty.txt",
@@ -182,7 +182,7 @@ def test_files_are_written_copied_and_shown(printed: Printed) -> None:
     ) == [("kind: Node", "one"), ("cat: gone.txt: no such file", "[exit 1]")]
 
 
-def test_a_redirection_keeps_stdout_and_shows_stderr(printed: Printed) -> None:
+def test_redirection_writes_stdout_to_a_file(printed: ScenarioOutput) -> None:
     assert printed("$ kubectl runs fail 2 > out.txt", "$ cat out.txt") == [
         ("then, on stderr", "[exit 2]"),
         ("first, on stdout",),
@@ -202,11 +202,13 @@ def test_a_redirection_keeps_stdout_and_shows_stderr(printed: Printed) -> None:
         (["--- copy ../x y", "$ cat y"], "outside"),
     ],
 )
-def test_what_a_scenario_may_not_do_is_refused(printed: Printed, lines: list[str], complaint: str) -> None:
+def test_other_programs_shell_syntax_and_outside_paths_are_refused(
+    printed: ScenarioOutput, lines: list[str], complaint: str
+) -> None:
     with pytest.raises(ScenarioError, match=complaint):
         printed(*lines)
 
 
-def test_an_exception_of_the_program_is_never_expected_output(printed: Printed) -> None:
+def test_exception_of_the_program_fails_the_scenario(printed: ScenarioOutput) -> None:
     with pytest.raises(AssertionError, match="unheard-of"):
         printed("$ kubectl runs unheard-of")

@@ -26,10 +26,10 @@ from jobtree.kube.http.api_resources import (
     RUNS,
     Resource,
 )
-from jobtree.kube.installation import POLICY_NAME, policy_written
+from jobtree.kube.installation import POLICY_NAME, policy_spec
 from jobtree.kube.watch import object_decoder
 from jobtree.kube.watch.object_decoder import LiveNode, LivePod
-from jobtree.kube.watch.object_store import Change, Encoded, Patience, Store, StoredObject, Unreadable
+from jobtree.kube.watch.object_store import Change, DeferredWake, Encoded, Store, StoredObject, Unreadable
 
 NEEDED = (NODES, PODS, BUDGETS, RUNS, LEASES, RESERVATIONS)
 
@@ -62,8 +62,8 @@ class ClusterView:
 
         self.policy = Store(read_policy, reporter("ConfigMap"), wake)
         self.nodes = Store(object_decoder.read_live_node, reporter("Node"), wake)
-        patience = Patience(object_decoder.goes_well, wake_later)
-        self.pods = Store(object_decoder.read_live_pod, reporter("Pod"), wake, patience=patience)
+        deferred_wake = DeferredWake(object_decoder.needs_no_action, wake_later)
+        self.pods = Store(object_decoder.read_live_pod, reporter("Pod"), wake, deferred_wake=deferred_wake)
         self.budgets = Store(object_decoder.read_budget, reporter("Budget"), wake, object_decoder.restamp)
         self.runs = Store(object_decoder.read_run, reporter("Run"), wake, object_decoder.restamp)
         self.leases = Store(object_decoder.read_lease, reporter("Lease"), wake, object_decoder.restamp)
@@ -157,7 +157,7 @@ _decode_config_map = msgspec.json.Decoder(_ConfigMap).decode
 def read_policy(encoded: Encoded) -> StoredObject[Policy]:
     """Reads the policy in a ConfigMap: YAML under ``policy.yaml``. Raises InputError."""
     raw = _decode_config_map(encoded)
-    written, where = policy_written(raw.data, raw.metadata.namespace)
+    written, where = policy_spec(raw.data, raw.metadata.namespace)
     policy = build_policy(decode_struct(written, PolicySpec, where), where)
     metadata = raw.metadata
     return StoredObject(metadata.uid, metadata.name, metadata.namespace, metadata.resource_version, policy)

@@ -87,8 +87,8 @@ async def _release_one(client: AsyncClient, writer: Writer, name: str, namespace
                 return None
             raise
         rest = [name for name in metadata.get("finalizers", ()) if name != FINALIZER]
-        seen = Preconditions(name, namespace, metadata["uid"], metadata["resourceVersion"])
-        return api_requests.merge_patch(RUNS, seen, {"metadata": {"finalizers": rest}})
+        preconditions = Preconditions(name, namespace, metadata["uid"], metadata["resourceVersion"])
+        return api_requests.merge_patch(RUNS, preconditions, {"metadata": {"finalizers": rest}})
 
     try:
         await writer.rewrite(decide)
@@ -99,8 +99,8 @@ async def _release_one(client: AsyncClient, writer: Writer, name: str, namespace
 
 async def _stop_manager(transport: AsyncTransport, settings: ManagerSettings) -> None:
     """Scales the Deployment, which has the name of the election, to zero; there may be none."""
-    seen = Preconditions(settings.election, settings.namespace)
-    patch = api_requests.merge_patch(DEPLOYMENTS, seen, {"spec": {"replicas": 0}}, "scale")
+    preconditions = Preconditions(settings.election, settings.namespace)
+    patch = api_requests.merge_patch(DEPLOYMENTS, preconditions, {"spec": {"replicas": 0}}, "scale")
     try:
         await Writer(transport, Gate()).write(patch)
     except StatusError as refused:

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.unit.cli.manifests import Body
-from tests.unit.kube.server import Asked, FakeServer, Reply, serving, status
+from tests.unit.kube.server import FakeServer, ReceivedRequest, Reply, serving, status
 
 GROUP = "/apis/rq.davidlangworthy.io/v1"
 PLURALS = {"Node": "nodes", "Pod": "pods", "Budget": "budgets", "Run": "runs", "Reservation": "reservations"}
-Override = Callable[[Asked], Reply | None]
+Override = Callable[[ReceivedRequest], Reply | None]
 """Answers a request in place of the server, or returns None."""
 
 
@@ -30,7 +30,7 @@ def as_served(body: Body, uid: str = "") -> Body:
 def fake_cluster(directory: Path, *bodies: Body, override: Override = lambda _: None) -> Iterator[FakeServer]:
     """Serves these objects, and writes a kubeconfig for the server to ``directory/config``."""
 
-    def answer(request: Asked) -> Reply:
+    def answer(request: ReceivedRequest) -> Reply:
         reply = override(request)
         if reply is not None:
             return reply

@@ -1,6 +1,7 @@
 """Commands load only the modules that they need, so that a kubectl plugin starts without delay."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,28 +12,48 @@ from jobtree.cli.shell.root_command import SUMMARIES
 from tests.unit.cli.fake_cluster import as_served, fake_cluster
 from tests.unit.cli.manifests import nodes, run
 
-SLOW = {"rich", "yaml", "cryptography", "msgspec", "jobtree.core", "jobtree.snapshot", "asyncio", "http"}
+SLOW_MODULES = {
+    "rich",
+    "yaml",
+    "cryptography",
+    "msgspec",
+    "jobtree.core",
+    "jobtree.snapshot",
+    "asyncio",
+    "http",
+}
 PROBE = """
-import sys
+import shlex, sys
 from jobtree.cli.main import main
-code = main(sys.argv[1:])
-print("loaded:", *sys.modules, file=sys.stderr)
+code = 0
+for command in sys.argv[1:]:
+    code |= main(shlex.split(command))
+    print("loaded:", *sys.modules, file=sys.stderr)
 sys.exit(code)
 """
 
 
-def loaded_by(*words: str, check: bool = True, **environment: str) -> set[str]:
+def loaded_by(*words: str, **environment: str) -> set[str]:
     """Returns the modules that a new process has loaded when the command is done."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("JOBTREE")}
-    done = subprocess.run(
-        [sys.executable, "-c", PROBE, *words],
+    process, (modules,) = loaded_after_each([shlex.join(words)], **environment)
+    process.check_returncode()
+    return modules
+
+
+def loaded_after_each(
+    commands: list[str], **environment: str
+) -> tuple[subprocess.CompletedProcess[str], list[set[str]]]:
+    """Runs the commands in one new process; returns it, and the modules loaded after each command."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("JOBTREE")}
+    process = subprocess.run(
+        [sys.executable, "-c", PROBE, *commands],
         capture_output=True,
         text=True,
-        check=check,
-        env={**kept, **environment},
+        check=False,
+        env={**inherited, **environment},
     )
-    (line,) = (line for line in done.stderr.splitlines() if line.startswith("loaded:"))
-    return set(line.split())
+    lines = [line for line in process.stderr.splitlines() if line.startswith("loaded:")]
+    return process, [set(line.split()) for line in lines]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +69,7 @@ def loaded_by(*words: str, check: bool = True, **environment: str) -> set[str]:
     ],
 )
 def test_help_completion_and_version_load_no_slow_module(words: list[str]) -> None:
-    assert loaded_by(*words) & SLOW == set()
+    assert loaded_by(*words) & SLOW_MODULES == set()
 
 
 def test_help_loads_no_verb_module() -> None:
@@ -60,7 +81,7 @@ def test_help_loads_no_verb_module() -> None:
 def test_completion_of_names_loads_no_slow_module(tmp_path: Path) -> None:
     state = tmp_path / "cluster.yaml"
     state.write_text('{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a01"}}')
-    assert loaded_by("__complete", "fail", "", JOBTREE_STATE=str(state)) & SLOW == set()
+    assert loaded_by("__complete", "fail", "", JOBTREE_STATE=str(state)) & SLOW_MODULES == set()
 
 
 def test_tables_are_printed_without_rich(tmp_path: Path) -> None:
@@ -69,26 +90,15 @@ def test_tables_are_printed_without_rich(tmp_path: Path) -> None:
     assert "rich" not in loaded_by("--state", str(state), "state")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["state"],
-        ["plan", "train"],
-        ["topology"],
-        ["snapshot"],
-        ["pods", "train"],
-        ["watch", "train", "--once"],
-    ],
-)
-def test_verbs_on_a_live_cluster_load_no_module_of_the_manager(words: list[str], tmp_path: Path) -> None:
+def test_verbs_on_a_live_cluster_load_no_module_of_the_manager(tmp_path: Path) -> None:
     bodies = [as_served(body) for body in (*nodes(1), run("train"))]
     bodies[-1]["status"] = {"phase": "Running"}
+    kubeconfig = shlex.quote(str(tmp_path / "config"))
+    commands = ["state", "plan train", "topology", "snapshot", "pods train", "watch train --once"]
     with fake_cluster(tmp_path, *bodies):
-        loaded = loaded_by(*words, "--kubeconfig", str(tmp_path / "config"), check=False)
-    assert (
-        loaded & {"aiohttp", "asyncio", "prometheus_client", "cryptography", "rich", "jobtree.manager"}
-        == set()
-    )
+        _, loaded = loaded_after_each([f"{command} --kubeconfig {kubeconfig}" for command in commands])
+    unwanted = {"aiohttp", "asyncio", "prometheus_client", "cryptography", "rich", "jobtree.manager"}
+    assert [modules & unwanted for modules in loaded] == [set()] * len(commands)
 
 
 def test_completion_of_live_names_loads_no_core(tmp_path: Path) -> None:

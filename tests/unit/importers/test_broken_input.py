@@ -1,4 +1,4 @@
-"""The import verbs refuse files that they cannot read. The property tests have many more of them."""
+"""The import verbs refuse broken files with a message; the property tests try many more."""
 
 from pathlib import Path
 

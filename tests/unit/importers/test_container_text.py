@@ -2,13 +2,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from jobtree.importers.container_text import escape_for_kubelet
-from tests.unit.importers.pod import kubelet
+from tests.unit.importers.local_pod import kubelet
 
 SHELL = st.text(alphabet=st.sampled_from("$()AB a_-.\n'\"{}"), max_size=30)
 
 
 @given(SHELL)
-def test_the_kubelet_gives_back_what_was_escaped(text: str) -> None:
+def test_kubelet_restores_escaped_text(text: str) -> None:
     assert (
         kubelet(escape_for_kubelet(text), {"A": "changed", "B": "changed", "AB": "changed", "": "changed"})
         == text
@@ -25,5 +25,5 @@ def test_the_kubelet_gives_back_what_was_escaped(text: str) -> None:
         ("$((1 + 2))", "$((1 + 2))"),
     ],
 )
-def test_only_what_the_kubelet_would_change_is_escaped(text: str, written: str) -> None:
+def test_only_text_that_the_kubelet_changes_is_escaped(text: str, written: str) -> None:
     assert escape_for_kubelet(text) == written

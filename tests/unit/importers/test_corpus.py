@@ -1,4 +1,4 @@
-"""Scripts and manifests as people write them, and what becomes of each: NAME.expected beside NAME.
+"""Typical scripts and manifests, and the result of each conversion: NAME.expected beside NAME.
 
 ``pytest tests/unit/importers/test_corpus.py --rewrite`` writes what came out, for a human to review.
 """
@@ -37,8 +37,8 @@ def kueue(path: Path) -> Converted:
     return convert_kueue(read_documents(path.read_bytes(), path.name), {})
 
 
-def told(path: Path) -> str:
-    """All that a conversion says, with the prologue, which is always the same, left out."""
+def conversion_text(path: Path) -> str:
+    """Returns the whole result of a conversion, except for the prologue, which is always the same."""
     try:
         converted = slurm(path) if path.suffix == ".sh" else kueue(path)
     except InputError as refused:
@@ -60,14 +60,14 @@ def _without_prologue(value: Any) -> Any:  # noqa: ANN401  any part of a documen
 
 
 @pytest.mark.parametrize("path", [pytest.param(path, id=path.name) for path in [*SCRIPTS, *MANIFESTS]])
-def test_the_corpus_becomes_what_is_written_beside_it(path: Path, request: pytest.FixtureRequest) -> None:
-    expected, observed = path.with_name(f"{path.name}.expected"), told(path)
+def test_conversion_gives_the_expected_result(path: Path, request: pytest.FixtureRequest) -> None:
+    expected, observed = path.with_name(f"{path.name}.expected"), conversion_text(path)
     if request.config.getoption("--rewrite"):
         expected.write_text(observed, encoding="utf-8")
     assert observed == expected.read_text(encoding="utf-8"), "if this is right: --rewrite, and review"
 
 
-def test_the_corpus_is_as_large_as_promised() -> None:
+def test_corpus_has_the_documented_size() -> None:
     assert len(SCRIPTS) >= 40
     assert len(MANIFESTS) >= 20
     expected = {path.name.removesuffix(".expected") for path in CORPUS.rglob("*.expected")}
@@ -75,13 +75,13 @@ def test_the_corpus_is_as_large_as_promised() -> None:
 
 
 @pytest.mark.parametrize("path", [pytest.param(path, id=path.name) for path in SCRIPTS])
-def test_what_a_script_became_is_written_and_read_again_alike(path: Path) -> None:
+def test_converted_documents_are_written_and_read_back(path: Path) -> None:
     try:
         converted = slurm(path)
     except InputError:
         return
     text = dump_yaml(converted.documents)
-    again = [document.body for document in read_documents(text, "again")]
-    assert again == converted.documents
-    for body in again:
-        parse_object(body, "again")
+    reread = [document.body for document in read_documents(text, "reread")]
+    assert reread == converted.documents
+    for body in reread:
+        parse_object(body, "reread")

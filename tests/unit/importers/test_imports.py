@@ -1,4 +1,4 @@
-"""The room converts: it knows the API and nothing of clusters, files or clocks."""
+"""The importers use the API and no clusters, files or clocks."""
 
 import ast
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def imported(source: str) -> Iterator[str]:
 @pytest.mark.parametrize(
     "path", [pytest.param(path, id=str(path.relative_to(ROOM))) for path in sorted(ROOM.rglob("*.py"))]
 )
-def test_the_room_imports_the_api_and_nothing_from_outside(path: Path) -> None:
+def test_importers_import_only_the_api(path: Path) -> None:
     source = path.read_text(encoding="utf-8")
     modules = set(imported(source))
     ours = {module for module in modules if module.startswith("jobtree.")}

@@ -1,11 +1,10 @@
-"""Histories of a cluster, for tests in which the manager dies or a write fails: events, one after another."""
+"""Histories of a cluster: lists of events for tests in which the manager dies or a write fails."""
 
 from collections.abc import Callable
 
 from jobtree.kube.http.api_errors import KubeError, StatusError, UnreachableError
 from jobtree.kube.http.api_resources import BUDGETS, LEASES, PODS, RESERVATIONS, RUNS
-from tests.unit.manager.cluster import Body, Fault, Manager, Server, StoppedError
-from tests.unit.manager.stage import (
+from tests.unit.manager.cluster_objects import (
     TEMPLATE,
     finish_pods,
     put_budget,
@@ -14,17 +13,18 @@ from tests.unit.manager.stage import (
     put_run,
     put_tree,
 )
+from tests.unit.manager.memory_cluster import Body, Fault, Manager, Server, StoppedError
 
-Act = Callable[[Server], None]
-History = tuple[Act, ...]
+Event = Callable[[Server], None]
+History = tuple[Event, ...]
 ELSEWHERE = "A100-80GB"
 
 
-def later(milliseconds: int) -> Act:
-    def act(server: Server) -> None:
+def later(milliseconds: int) -> Event:
+    def event(server: Server) -> None:
         server.now += milliseconds
 
-    return act
+    return event
 
 
 def begin(server: Server) -> None:
@@ -59,7 +59,7 @@ def begin_tree(server: Server) -> None:
     put_tree(server, "tree", "org")
 
 
-def finish(run: str) -> Act:
+def finish(run: str) -> Event:
     return lambda server: finish_pods(server, run)
 
 
@@ -91,7 +91,7 @@ def shrink(server: Server) -> None:
 
 
 def begin_meanwhile(server: Server) -> None:
-    """Two Runs that may lose a draw for good, and two of another flavor that the draw does not concern."""
+    """Starts two Runs that fail if they are drawn, and two of another flavor that cannot be drawn."""
     put_policy(server)
     put_nodes(server, "nv-a", 2)
     put_nodes(server, "nv-b", 2, flavor=ELSEWHERE)
@@ -109,7 +109,7 @@ def submit_newcomer(server: Server) -> None:
 
 
 def all_at_once(server: Server) -> None:
-    """The promise is due; at the same moment a Run is done and another loses a pod."""
+    """Makes the promise due while one Run completes and another loses a pod."""
     later(60_000)(server)
     finish_pods(server, "aside")
     fail_a_pod(server)
@@ -142,7 +142,7 @@ HISTORIES = {
 }
 
 
-FAULTS: dict[str, tuple[KubeError, bool]] = {  # the error, and whether the write takes effect all the same
+FAULTS: dict[str, tuple[KubeError, bool]] = {  # the error, and whether the write takes effect
     "conflict": (StatusError(409, "Conflict", "somebody was faster"), False),
     "busy": (StatusError(429, "TooManyRequests", "later", retry_after_seconds=0), False),
     "unwell": (StatusError(500, "InternalError", "ouch"), False),
@@ -156,7 +156,7 @@ def play_with_crash(history: History, stop_after: int = 0) -> tuple[Server, int]
     history[0](server)
     manager = Manager(server, stop_after)
     writes = 0
-    for act in (*history[1:], later(0)):
+    for event in (*history[1:], later(0)):
         try:
             manager.settle()
         except StoppedError:
@@ -164,7 +164,7 @@ def play_with_crash(history: History, stop_after: int = 0) -> tuple[Server, int]
             manager = Manager(server)
             manager.settle()
         assert manager.broken() == []
-        act(server)
+        event(server)
     manager.settle()
     return server, writes + manager.gate.writes
 
@@ -175,16 +175,16 @@ def play_with_fault(history: History, fault: Fault | None = None) -> Server:
     history[0](server)
     server.fault = fault
     manager = Manager(server)
-    for act in (*history[1:], later(0)):
+    for event in (*history[1:], later(0)):
         manager.settle()
         assert manager.broken() == []
-        act(server)
+        event(server)
     assert manager.violations == []
     return server
 
 
 def spread(count: int, samples: int = 4) -> list[int]:
-    """So many numbers from 1 to ``count``, evenly spread, the last among them."""
+    """Returns ``samples`` numbers from 1 to ``count``, evenly spread, with the last one."""
     return sorted({max(1, count * number // samples) for number in range(1, samples + 1)})
 
 
@@ -218,7 +218,7 @@ def cut_budget(server: Server) -> None:
 
 
 def remains(server: Server) -> dict[str, list[Body]]:
-    """Everything that must not depend on a crash: no versions, and no UIDs of created objects."""
+    """Returns what must not depend on a crash: objects without versions and UIDs."""
     return {
         "runs": [without_versions(run) for run in server.all(RUNS)],
         "leases": [

@@ -1,4 +1,4 @@
-"""Counters and histograms compared with what happened, as the objects in the cluster tell it."""
+"""Counters and histograms are compared with the objects in the cluster."""
 
 import msgspec
 import pytest
@@ -9,9 +9,7 @@ from jobtree.kube.http.api_errors import StatusError
 from jobtree.kube.http.api_resources import BUDGETS, RESERVATIONS, RUNS
 from jobtree.manager.metrics import ARCHIVE_FAILING, INVARIANTS, METRICS, Metrics
 from tests.unit.core.build import H100
-from tests.unit.manager.cluster import Fault, Manager, Server, StoppedError
-from tests.unit.manager.samples import Labels, nonzero, samples, value
-from tests.unit.manager.stage import (
+from tests.unit.manager.cluster_objects import (
     POLICY,
     TEMPLATE,
     endings,
@@ -23,6 +21,8 @@ from tests.unit.manager.stage import (
     put_run,
     put_tree,
 )
+from tests.unit.manager.memory_cluster import Fault, Manager, Server, StoppedError
+from tests.unit.manager.metric_samples import Labels, nonzero, samples, value
 
 DOMAIN = "r/c/nv-a"
 MINUTE_MS = 60_000
@@ -56,7 +56,7 @@ def fleet(nodes: int = 4) -> Server:
 
 
 def contested() -> tuple[Server, Manager]:
-    """One Run holds all GPUs; a minute later, somebody else is promised them."""
+    """Returns a cluster in which one Run holds all GPUs, which another was promised a minute later."""
     server = fleet(nodes=2)
     put_run(server, "first", "org", 16)
     manager = Manager(server)
@@ -82,25 +82,26 @@ def latencies(manager: Manager, suffix: str) -> dict[Labels, float]:
 
 
 def errors(manager: Manager) -> dict[str, float]:
-    """Starts by what they missed their promise by: only the first bucket that each is in."""
+    """Returns the starts by the bucket of their promise error, each in its first bucket only."""
     name = "jobtree_reservation_promise_error_seconds_bucket"
-    found = [(limit, number) for (limit,), number in samples(manager.metrics.page(), name, "le").items()]
-    before = [0.0, *(number for _, number in found)]
+    buckets = [(limit, number) for (limit,), number in samples(manager.metrics.page(), name, "le").items()]
+    before = [0.0, *(number for _, number in buckets)]
     return {
-        limit: number - less for (limit, number), less in zip(found, before, strict=False) if number != less
+        limit: number - less for (limit, number), less in zip(buckets, before, strict=False) if number != less
     }
 
 
 def test_names_and_labels_are_those_of_the_specification() -> None:
-    known = {metric.name: metric.labels for metric in METRICS}
-    assert {name: known.get(name) for name in SPEC_NAMES} == SPEC_NAMES
+    labels_by_name = {metric.name: metric.labels for metric in METRICS}
+    assert {name: labels_by_name.get(name) for name in SPEC_NAMES} == SPEC_NAMES
 
 
-def test_no_metric_is_told_apart_by_run() -> None:
-    assert [one.name for one in METRICS if {"run", "namespace", "uid", "name", "pod"} & {*one.labels}] == []
+def test_no_metric_has_a_label_of_runs_or_pods() -> None:
+    of_runs = {"run", "namespace", "uid", "name", "pod"}
+    assert [metric.name for metric in METRICS if of_runs & {*metric.labels}] == []
 
 
-def test_runs_count_once_when_they_come_whoever_leads_and_stages_do_not() -> None:
+def test_each_submitted_run_counts_once_but_no_stage() -> None:
     server = fleet()
     put_run(server, "a", "org", 8)
     put_tree(server, "tree", "org")
@@ -119,7 +120,7 @@ def test_runs_count_once_when_they_come_whoever_leads_and_stages_do_not() -> Non
     assert value(after.metrics.page(), "jobtree_runs_submitted_total") == 1
 
 
-def test_a_run_that_starts_and_is_warned_in_one_step_came_once() -> None:
+def test_run_that_starts_and_is_at_risk_in_one_turn_counts_once() -> None:
     server = fleet(nodes=2)
     put_run(server, "first", "org", 16)
     put_run(server, "second", "other", 16)
@@ -129,7 +130,7 @@ def test_a_run_that_starts_and_is_warned_in_one_step_came_once() -> None:
     assert value(manager.metrics.page(), "jobtree_runs_submitted_total") == 2
 
 
-def test_a_run_that_starts_at_once_waited_for_nothing() -> None:
+def test_run_that_starts_at_once_has_no_waiting_time() -> None:
     server = fleet()
     put_run(server, "a", "org", 8)
     manager = Manager(server)
@@ -138,7 +139,7 @@ def test_a_run_that_starts_at_once_waited_for_nothing() -> None:
     assert latencies(manager, "sum") == {(H100, "Admitted"): 0}
 
 
-def test_waiting_counts_up_to_the_first_start_and_not_again_after_a_lottery() -> None:
+def test_waiting_time_ends_with_the_first_start() -> None:
     server, manager = contested()
     server.now += MINUTE_MS
     manager.settle()
@@ -151,7 +152,7 @@ def test_waiting_counts_up_to_the_first_start_and_not_again_after_a_lottery() ->
     assert sum(latencies(manager, "count").values()) == 2
 
 
-def test_a_run_that_follows_another_waits_from_its_end() -> None:
+def test_waiting_time_of_a_follower_begins_with_the_end_of_its_upstream() -> None:
     server = fleet()
     put_run(server, "first", "org", 8)
     put_run(server, "then", "org", 8, after=["first"])
@@ -165,7 +166,7 @@ def test_a_run_that_follows_another_waits_from_its_end() -> None:
     assert latencies(manager, "count") == {(H100, "Admitted"): 2}
 
 
-def test_what_came_before_the_end_of_that_other_is_no_waiting() -> None:
+def test_time_before_the_end_of_the_upstream_does_not_count_as_waiting() -> None:
     server = fleet(nodes=2)
     put_run(server, "first", "org", 8)
     put_run(server, "then", "org", 16, after=["first"])
@@ -184,20 +185,20 @@ def test_what_came_before_the_end_of_that_other_is_no_waiting() -> None:
     assert latencies(manager, "sum") == {(H100, "Admitted"): 180}
 
 
-def test_a_lottery_counts_its_draws_and_what_it_took() -> None:
+def test_lottery_counts_its_draws_and_preemptions() -> None:
     server, manager = contested()
     assert resolver_actions(manager) == preemptions(manager) == {}
     server.now += MINUTE_MS
     manager.settle()
     assert endings(server, "first") == ["RandomPreempt"]
-    (reservation,) = [one for one in server.all(RESERVATIONS) if one["status"]["state"] == "Activated"]
+    (reservation,) = [body for body in server.all(RESERVATIONS) if body["status"]["state"] == "Activated"]
     draws = reservation["status"]["lottery"]["decision"]["draws"]
     assert value(manager.metrics.page(), "jobtree_lottery_draws_total") == len(draws) == 1
     assert resolver_actions(manager) == {("Lottery", H100, DOMAIN): 1}
     assert preemptions(manager) == {(H100, DOMAIN, "RandomPreempt"): 1}
 
 
-def test_cuts_count_by_kind() -> None:
+def test_takings_count_by_kind() -> None:
     server = fleet(nodes=4)
     put_run(server, "spared", "org", 8, spares=1)
     put_run(server, "elastic", "org", 16, malleable=(8, 16, 8), checkpoint="1m")
@@ -214,7 +215,7 @@ def test_cuts_count_by_kind() -> None:
     assert value(manager.metrics.page(), "jobtree_lottery_draws_total") == 0
 
 
-def test_unpaid_work_that_goes_is_a_preemption_and_what_its_owner_asked_for_is_none() -> None:
+def test_ended_opportunistic_work_counts_as_preemption_and_shrinking_does_not() -> None:
     server = fleet(nodes=2)
     set_gpus(server, "org", 8)
     put_run(server, "unpaid", "org", 16, opportunistic=True)
@@ -237,7 +238,7 @@ def set_gpus(server: Server, budget: str, gpus: int) -> None:
     server.change(BUDGETS.path(name=budget), cut, "", merge=True)
 
 
-def test_a_promise_that_is_kept_missed_nothing() -> None:
+def test_kept_promise_has_no_error() -> None:
     server, manager = contested()
     (reservation,) = server.all(RESERVATIONS)
     server.now = parse_time(reservation["spec"]["earliestStart"])
@@ -246,7 +247,7 @@ def test_a_promise_that_is_kept_missed_nothing() -> None:
     assert errors(manager) == {"1.0": 1}
 
 
-def test_a_start_before_its_promise_counts_as_sooner() -> None:
+def test_start_before_the_date_has_a_negative_error() -> None:
     server = fleet(nodes=2)
     put_run(server, "first", "org", 16, max_duration="2h")
     manager = Manager(server)
@@ -266,12 +267,12 @@ def test_a_start_before_its_promise_counts_as_sooner() -> None:
 
 
 def put_policy_slow(server: Server) -> None:
-    """The rules as they are unless somebody is in a hurry."""
+    """Puts a policy with the default notice."""
     path = "/api/v1/namespaces/jobtree-system/configmaps/jobtree-policy"
     server.change(path, {"data": {"policy.yaml": TEMPLATE}}, "", merge=True)
 
 
-def test_a_promise_that_slipped_is_measured_from_what_was_promised_first() -> None:
+def test_error_of_a_slipped_promise_is_measured_from_its_first_date() -> None:
     server, manager = contested()
     promised = parse_time(server.all(RESERVATIONS)[0]["spec"]["earliestStart"])
     put_policy_slow(server)
@@ -299,8 +300,8 @@ def test_plans_and_forecasts_are_timed() -> None:
 
 
 @pytest.mark.parametrize("number", range(1, 12))
-def test_what_was_refused_is_not_counted_and_what_was_written_is_counted_once(number: int) -> None:
-    """One write after the other is refused, as if somebody else had been quicker."""
+def test_decision_counts_once_when_a_write_was_refused(number: int) -> None:
+    """A write is refused, as if another writer had been faster."""
     server, manager = contested()
     server.now += MINUTE_MS
     server.fault = Fault(server.writes + number, StatusError(409, "Conflict", "somebody was quicker"))
@@ -312,7 +313,7 @@ def test_what_was_refused_is_not_counted_and_what_was_written_is_counted_once(nu
     assert value(manager.metrics.page(), "jobtree_runs_submitted_total") == 2
 
 
-def test_after_a_crash_counting_begins_anew_and_nothing_is_counted_twice() -> None:
+def test_counters_begin_at_zero_after_a_crash() -> None:
     server, _ = contested()
     server.now += MINUTE_MS
     crashed = Manager(server, stop_after=1)
@@ -325,12 +326,12 @@ def test_after_a_crash_counting_begins_anew_and_nothing_is_counted_twice() -> No
     assert sum(preemptions(after).values()) <= 1
 
 
-def test_every_invariant_has_a_series_before_it_is_broken() -> None:
-    found = samples(Metrics().page(), "jobtree_invariant_violations_total", "invariant")
-    assert found == {(name,): 0 for name in INVARIANTS}
+def test_every_invariant_has_a_series_at_zero() -> None:
+    series = samples(Metrics().page(), "jobtree_invariant_violations_total", "invariant")
+    assert series == {(name,): 0 for name in INVARIANTS}
 
 
-def test_a_failing_archive_is_shown_until_it_works_again() -> None:
+def test_failing_archive_is_shown_until_it_works_again() -> None:
     metrics = Metrics()
     shown = []
     for failing in (False, True, False):
@@ -342,25 +343,25 @@ def test_a_failing_archive_is_shown_until_it_works_again() -> None:
 # The log
 
 
-def test_every_decision_is_a_line_with_its_part_and_cause() -> None:
+def test_every_decision_has_a_log_line_with_its_part_and_cause() -> None:
     server, manager = contested()
     server.now += MINUTE_MS
     manager.settle()
-    told = [(part, line["message"], line["run"], line["cause"]) for part, line in manager.lines]
-    assert ("binder", "Start", "ns/first", "Admitted") in told
-    assert ("forecast", "Reserve", "ns/second", "Reserved") in told
-    assert ("resolver", "Preempt", "ns/first", "RandomPreempt") in told
-    assert ("binder", "Start", "ns/second", "Activated") in told
-    assert len(told) == len(set(told)), "each once"
+    decisions = [(part, line["message"], line["run"], line["cause"]) for part, line in manager.lines]
+    assert ("binder", "Start", "ns/first", "Admitted") in decisions
+    assert ("forecast", "Reserve", "ns/second", "Reserved") in decisions
+    assert ("resolver", "Preempt", "ns/first", "RandomPreempt") in decisions
+    assert ("binder", "Start", "ns/second", "Activated") in decisions
+    assert len(decisions) == len(set(decisions)), "each decision has one line"
     assert all(line["why"] for _, line in manager.lines)
 
 
-def test_a_lottery_is_a_line_with_its_seed_and_a_record_that_proves_itself() -> None:
+def test_lottery_has_a_log_line_with_its_seed_and_a_valid_record() -> None:
     server, manager = contested()
     server.now += MINUTE_MS
     manager.settle()
-    ((part, line),) = [one for one in manager.lines if one[1]["message"] == "RandomPreempt"]
-    (reservation,) = [one for one in server.all(RESERVATIONS) if one["status"]["state"] == "Activated"]
+    ((part, line),) = [entry for entry in manager.lines if entry[1]["message"] == "RandomPreempt"]
+    (reservation,) = [body for body in server.all(RESERVATIONS) if body["status"]["state"] == "Activated"]
     record = line["record"]
     assert (part, line["losers"], line["reservation"]) == ("resolver", ["ns/first"], "second-1")
     assert isinstance(record, Record)
@@ -369,7 +370,7 @@ def test_a_lottery_is_a_line_with_its_seed_and_a_record_that_proves_itself() -> 
     assert line["seed"] == record.seed
 
 
-def test_zero_is_a_figure() -> None:
+def test_zero_is_shown() -> None:
     server = fleet()
     manager = Manager(server)
     manager.settle()

@@ -1,4 +1,4 @@
-"""Flags that make no sense are refused by name, before anything starts."""
+"""Wrong flags are refused by name before the manager starts."""
 
 import click
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from jobtree.manager.settings import ManagerSettings, read_settings
 
 
-def test_what_is_given_is_read() -> None:
+def test_given_flags_are_read() -> None:
     settings = read_settings(["--webhook-address=0.0.0.0:9443", "--webhook-names=10.0.0.1, hook.example.com"])
     assert settings.webhook_address == "0.0.0.0:9443"
     assert settings.webhook_names == "10.0.0.1, hook.example.com"
@@ -25,7 +25,7 @@ def test_what_is_given_is_read() -> None:
         ("--webhook-validity-seconds=long", "'long' is not a valid integer"),
     ],
 )
-def test_what_cannot_be_is_refused(flag: str, says: str) -> None:
+def test_wrong_flag_is_refused(flag: str, says: str) -> None:
     with pytest.raises(click.UsageError) as refused:
         read_settings([flag])
     message = refused.value.format_message()

@@ -1,4 +1,4 @@
-"""Letting Runs go: only Jobtree's finalizer is taken off, whoever else writes or deletes them meanwhile."""
+"""The uninstall program removes only Jobtree's finalizer, also when others change Runs meanwhile."""
 
 import asyncio
 from typing import Any
@@ -11,21 +11,21 @@ from jobtree.kube.installation import FINALIZER
 from jobtree.kube.write.object_writer import Writer
 from jobtree.kube.write.write_gate import Gate
 from jobtree.manager.uninstall import release
-from tests.unit.manager.webhook.server import FakeServer
+from tests.unit.manager.webhook.fake_server import FakeServer
 
 
 class Cluster(FakeServer):
-    """A server with Runs, which can be listed."""
+    """A server that can list Runs."""
 
     def run(self, name: str, *finalizers: str) -> str:
         path = RUNS.path("team", name)
         metadata = {"name": name, "namespace": "team", "uid": name, "finalizers": list(finalizers)}
-        self.put_there(path, {"metadata": metadata})
+        self.put(path, {"metadata": metadata})
         return path
 
     def finalizers(self, path: str) -> list[str]:
-        found: list[str] = self.objects[path]["metadata"]["finalizers"]
-        return found
+        finalizers: list[str] = self.objects[path]["metadata"]["finalizers"]
+        return finalizers
 
     def released(self) -> int:
         return asyncio.run(release(self, Writer(self, Gate())))
@@ -39,10 +39,10 @@ class Cluster(FakeServer):
         patch: dict[str, Any] = msgspec.json.decode(body or b"")
         self._check(path, patch)
         there = self.objects[path]
-        return self.put_there(path, {**there, "metadata": {**there["metadata"], **patch["metadata"]}})
+        return self.put(path, {**there, "metadata": {**there["metadata"], **patch["metadata"]}})
 
 
-def test_jobtrees_finalizer_goes_and_others_stay() -> None:
+def test_only_the_finalizer_of_jobtree_is_removed() -> None:
     cluster = Cluster()
     held, both, free = (
         cluster.run("held", FINALIZER),
@@ -55,7 +55,7 @@ def test_jobtrees_finalizer_goes_and_others_stay() -> None:
     assert cluster.released() == 0
 
 
-def test_a_run_that_somebody_else_changes_is_read_again() -> None:
+def test_run_changed_by_others_is_read_again() -> None:
     cluster = Cluster()
     path = cluster.run("busy", FINALIZER)
 
@@ -68,7 +68,7 @@ def test_a_run_that_somebody_else_changes_is_read_again() -> None:
     assert cluster.finalizers(path) == ["backup"]
 
 
-def test_a_run_that_is_gone_meanwhile_is_no_trouble() -> None:
+def test_run_deleted_meanwhile_is_skipped() -> None:
     cluster = Cluster()
     path = cluster.run("gone", FINALIZER)
 

@@ -32,7 +32,7 @@ from jobtree.kube.http.api_resources import (
 )
 from jobtree.kube.http.blocking_client import Client
 from jobtree.kube.http.blocking_transport import PlainTransport
-from jobtree.kube.installation import NAMESPACE, POLICY_NAME, policy_written
+from jobtree.kube.installation import NAMESPACE, POLICY_NAME, policy_spec
 from jobtree.snapshot.cluster import Cluster
 
 SIMULATE = (
@@ -53,7 +53,7 @@ class Live:
 
     def __init__(self, settings: CommandOptions) -> None:
         access = find_cluster(settings)
-        self.transport = PlainTransport(access, warned=warn)
+        self.transport = PlainTransport(access, on_warning=warn)
         if command := click.get_current_context(silent=True):
             command.call_on_close(self.transport.close)
         self.client = Client(self.transport)
@@ -89,7 +89,7 @@ class Live:
                 if refused.code in (FORBIDDEN, NOT_FOUND):
                     return default
                 raise
-        return {**default, "spec": policy_written(config_map.get("data", {}), NAMESPACE)[0]}
+        return {**default, "spec": policy_spec(config_map.get("data", {}), NAMESPACE)[0]}
 
     def cluster(self, *, plan: bool, pods: bool = True, checked: bool = False) -> Cluster:
         """Returns the snapshot, loaded; with ``plan``, also planned as the manager would do next."""

@@ -18,7 +18,7 @@ from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.progress_line import ProgressLine
 from jobtree.cli.shell.wording import joined_list
 from jobtree.cli.views.fleet.replay_tables import print_reports
-from jobtree.simulation.inputs.csv_table import LATEST_S, LONGEST
+from jobtree.simulation.inputs.csv_table import MAX_DIGITS, MAX_SECONDS
 from jobtree.simulation.inputs.job_trace import Cut, Trace, read_trace, skipped_lines
 from jobtree.simulation.inputs.lease_trace import is_ledger, read_ledger
 from jobtree.simulation.inputs.outages import Outage, draw_replay_outages, parse_rates, replay_outages
@@ -164,7 +164,7 @@ def replay_cluster(settings: CommandOptions, request: SimulateRequest) -> Replay
             raise click.UsageError(
                 "--flavor is for the fleet of a state file; a made-up one has one kind of GPU"
             )
-        if not request.fleet.isdecimal() or len(request.fleet) > LONGEST:
+        if not request.fleet.isdecimal() or len(request.fleet) > MAX_DIGITS:
             raise InputError(
                 "fleet", [Problem("--nodes", request.fleet, "must be a number such as 16 or +16")]
             )
@@ -207,7 +207,7 @@ def asked_budgets(texts: tuple[str, ...]) -> dict[str, str]:
 def cut_of(request: SimulateRequest) -> Cut:
     """Returns which jobs to replay; --flavor also selects the Runs of a ledger with this flavor."""
     since = duration("--since", request.since) // SECOND if request.since else 0
-    until = duration("--until", request.until) // SECOND if request.until else LATEST_S
+    until = duration("--until", request.until) // SECOND if request.until else MAX_SECONDS
     where = list(pairs("--where", request.where))
     if request.flavor is not None and is_ledger(request.trace):
         where.append(("gpu_type", request.flavor))

@@ -12,15 +12,15 @@ class Places:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        full = {slots.domain.name for slots in world.fleet.nodes.values()}
+        full = {domain.name for domain in world.fleet.domain_by_node.values()}
         short = {name: name.rpartition("/")[2] for name in full}
         unique = len(set(short.values())) == len(full)
         self._names = short if unique else {name: name for name in full}
 
     def domain(self, node: str) -> str:
         """Returns the domain of a node, or ? if the node is gone."""
-        slots = self.world.fleet.nodes.get(node)
-        return self._names[slots.domain.name] if slots else "?"
+        domain = self.world.fleet.domain_by_node.get(node)
+        return self._names[domain.name] if domain else "?"
 
     def called(self, domain: str) -> str:
         """Returns the short name of a domain, given its full name."""

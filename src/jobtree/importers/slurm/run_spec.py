@@ -192,12 +192,12 @@ def _checkpoint(request: ScriptRequest) -> str | None:
         return request.options.checkpoint
     if signal:
         return format_duration(max(signal.seconds, 1) * SECOND)
-    again = request.setting("requeue") or _appending(request)
-    if again and not request.setting("no-requeue"):
+    restarts = request.setting("requeue") or _appending(request)
+    if restarts and not request.setting("no-requeue"):
         hint = (
             "give --checkpoint 30m if it saves its state that often: it can then also start on promised GPUs"
         )
-        request.note(again, hint)
+        request.note(restarts, hint)
     return None
 
 

@@ -137,11 +137,11 @@ class DecisionWriter:
     async def _add_finalizer(self, run: Run) -> None:
         """Keeps a Run that holds leases until they are ended."""
         version = self._versions.get(run.metadata.uid, run.metadata.resource_version)
-        seen = Preconditions(run.metadata.name, run.metadata.namespace, run.metadata.uid, version)
+        preconditions = Preconditions(run.metadata.name, run.metadata.namespace, run.metadata.uid, version)
         finalizers = [*run.metadata.finalizers, FINALIZER]
         patch = {"metadata": {"finalizers": finalizers}}
         self._apply_run(
-            run.metadata.uid, await self._writer.write(api_requests.merge_patch(RUNS, seen, patch))
+            run.metadata.uid, await self._writer.write(api_requests.merge_patch(RUNS, preconditions, patch))
         )
 
     def _apply_run(self, uid: str, answer: bytes) -> None:
@@ -170,11 +170,11 @@ class DecisionWriter:
         stored = self._view.leases.named(ending.lease)
         if stored is None:
             return  # it is ended when it has been seen
-        seen = Preconditions(stored.name, uid=stored.uid)
+        preconditions = Preconditions(stored.name, uid=stored.uid)
         patch = {"status": {"end": ending.end, "closureReason": ending.reason}}
         try:
             self._view.leases.apply_response(
-                await self._writer.write(api_requests.merge_patch(LEASES, seen, patch, "status"))
+                await self._writer.write(api_requests.merge_patch(LEASES, preconditions, patch, "status"))
             )
         except StatusError as refused:
             self._log.say("binder", "a lease could not be ended", lease=ending.lease, why=str(refused))
@@ -253,10 +253,10 @@ class DecisionWriter:
             document = {**kind, "metadata": owned(write.run, name), "spec": to_plain(write.spec)}
             self._view.reservations.apply_response(await self._writer.create(RESERVATIONS, document))
         elif write.spec is not None and stored.value.spec != write.spec:
-            seen = Preconditions(name, namespace, stored.uid, stored.resource_version)
+            preconditions = Preconditions(name, namespace, stored.uid, stored.resource_version)
             patch = {"spec": {"earliestStart": None, "intendedSlice": None, **to_plain(write.spec)}}
             self._view.reservations.apply_response(
-                await self._writer.write(api_requests.merge_patch(RESERVATIONS, seen, patch))
+                await self._writer.write(api_requests.merge_patch(RESERVATIONS, preconditions, patch))
             )
         stored = self._view.reservations.named(name, namespace)
         if stored is None or stored.value.status == write.status:
@@ -283,9 +283,11 @@ class DecisionWriter:
             if stored is None:
                 answer = await self._writer.create(RUNS, document)
             else:
-                seen = Preconditions(stored.name, stored.namespace, stored.uid, stored.resource_version)
+                preconditions = Preconditions(
+                    stored.name, stored.namespace, stored.uid, stored.resource_version
+                )
                 patch = {"spec": patch_to(to_plain(stored.value.spec), document["spec"])}
-                answer = await self._writer.write(api_requests.merge_patch(RUNS, seen, patch))
+                answer = await self._writer.write(api_requests.merge_patch(RUNS, preconditions, patch))
         except StatusError as refused:
             if refused.code not in (FORBIDDEN, INVALID):
                 raise
@@ -304,9 +306,9 @@ class DecisionWriter:
         """Removes the owner of a Reservation: losers may check the draw when the winner is gone."""
         stored = self._view.reservations.named(name, namespace)
         if stored is not None:
-            seen = Preconditions(name, namespace, stored.uid, stored.resource_version)
+            preconditions = Preconditions(name, namespace, stored.uid, stored.resource_version)
             patch = {"metadata": {"ownerReferences": None}}
-            answer = await self._writer.write(api_requests.merge_patch(RESERVATIONS, seen, patch))
+            answer = await self._writer.write(api_requests.merge_patch(RESERVATIONS, preconditions, patch))
             self._view.reservations.apply_response(answer)
 
     async def _write_budget(self, name: str, status: object) -> None:
@@ -329,8 +331,10 @@ class DecisionWriter:
         if stored is None or FINALIZER not in stored.value.metadata.finalizers:
             return
         rest = [name for name in stored.value.metadata.finalizers if name != FINALIZER]
-        seen = Preconditions(stored.name, stored.namespace, stored.uid, stored.resource_version)
-        await self._writer.write(api_requests.merge_patch(RUNS, seen, {"metadata": {"finalizers": rest}}))
+        preconditions = Preconditions(stored.name, stored.namespace, stored.uid, stored.resource_version)
+        await self._writer.write(
+            api_requests.merge_patch(RUNS, preconditions, {"metadata": {"finalizers": rest}})
+        )
 
 
 def planned_fields(run: Run) -> tuple[object, ...]:
@@ -350,8 +354,8 @@ def patch_to(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """Returns a merge patch that turns ``old`` into ``new``; fields that are not in ``new`` are removed."""
     patch: dict[str, Any] = {key: None for key in old if key not in new}
     for key, value in new.items():
-        both = isinstance(value, dict) and isinstance(old.get(key), dict)
-        patch[key] = patch_to(old[key], value) if both else value
+        is_nested = isinstance(value, dict) and isinstance(old.get(key), dict)
+        patch[key] = patch_to(old[key], value) if is_nested else value
     return patch
 
 

@@ -75,9 +75,9 @@ class EventWriter:
 
     async def _forget_cordon(self, stored: StoredObject[LiveNode]) -> None:
         patch = {"metadata": {"annotations": {CORDONED: None}}}
-        seen = Preconditions(stored.name, uid=stored.uid, resource_version=stored.resource_version)
+        preconditions = Preconditions(stored.name, uid=stored.uid, resource_version=stored.resource_version)
         self._view.nodes.apply_response(
-            await self._writer.write(api_requests.merge_patch(NODES, seen, patch))
+            await self._writer.write(api_requests.merge_patch(NODES, preconditions, patch))
         )
 
     def _start_task(self, what: str, work: Awaitable[None]) -> None:

@@ -252,9 +252,9 @@ class PodReconciler:
     async def _annotate(self, pod: StoredObject[LivePod], text: str) -> None:
         patch = {"metadata": {"annotations": {RISK: text}}}
         try:
-            seen = Preconditions(pod.name, pod.namespace, pod.uid)
+            preconditions = Preconditions(pod.name, pod.namespace, pod.uid)
             self._view.pods.apply_response(
-                await self._writer.write(api_requests.merge_patch(PODS, seen, patch))
+                await self._writer.write(api_requests.merge_patch(PODS, preconditions, patch))
             )
         except StatusError as refused:
             self._log.say("binder", "a pod could not be warned", pod=pod.name, why=str(refused))

@@ -164,8 +164,8 @@ def preemption_measures(world: World, ended: list[Ended]) -> Iterator[Measure]:
 
 def domains_of_nodes(world: World, nodes: Iterable[str]) -> set[str]:
     """Returns the domains of those nodes that still exist."""
-    existing = (world.fleet.nodes.get(node) for node in nodes)
-    return {node.domain.name for node in existing if node is not None}
+    domains = (world.fleet.domain_by_node.get(node) for node in nodes)
+    return {domain.name for domain in domains if domain is not None}
 
 
 def is_submission(run: Run) -> bool:

@@ -286,11 +286,11 @@ class ReservationPublisher:
     def _still_promised(self, runs: set[RunKey]) -> list[RunState]:
         """Returns the Runs that still have a promise; the others have nothing to write."""
         existing = self._world.runs
-        gone = {key for key in runs if key not in existing or existing[key].promise is None}
-        self._unwritten -= gone
-        for key in gone:
+        without_promise = {key for key in runs if key not in existing or existing[key].promise is None}
+        self._unwritten -= without_promise
+        for key in without_promise:
             self._reserve_actions.pop(key, None)
-        return [existing[key] for key in runs - gone]
+        return [existing[key] for key in runs - without_promise]
 
     def _update_reservations(
         self, promised: PromisedRuns, expectations: ExpectedStarts | None

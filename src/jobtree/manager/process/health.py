@@ -56,8 +56,8 @@ class Health:
         for watch in self.watches:
             if watch.resource not in NEEDED:
                 continue
-            if watch.trouble is not None:
-                problems.append(f"{watch.resource.plural}: {watch.trouble}")
+            if watch.error is not None:
+                problems.append(f"{watch.resource.plural}: {watch.error}")
             elif watch.silent_seconds() > STALE_SECONDS:
                 problems.append(f"{watch.resource.plural}: silent for {watch.silent_seconds():.0f} s")
         if self.webhook is not None:

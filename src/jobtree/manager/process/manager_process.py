@@ -149,12 +149,12 @@ class ManagerProcess:
         while True:
             await asyncio.sleep(RETRY_SECONDS)
             for watch in watches:
-                trouble = watch.trouble
+                trouble = watch.error
                 if isinstance(trouble, StatusError) and trouble.code in (NOT_FOUND, FORBIDDEN):
                     self._log_trouble(watch)
 
     def _log_trouble(self, watch: Reflector) -> None:
-        trouble, plural = watch.trouble, watch.resource.plural
+        trouble, plural = watch.error, watch.resource.plural
         message = str(trouble) if trouble is not None else ""
         if not message or self._logged_trouble.get(plural) == message:
             return
@@ -234,6 +234,6 @@ def lacks_policy(view: ClusterView, watches: Iterable[Reflector]) -> bool:
     If the manager may not read it, the defaults apply.
     """
     watch = next(watch for watch in watches if watch.resource is CONFIG_MAPS)
-    if isinstance(watch.trouble, StatusError) and watch.trouble.code == FORBIDDEN:
+    if isinstance(watch.error, StatusError) and watch.error.code == FORBIDDEN:
         return False
     return not view.policy.synced or bool(view.unread_policy)

@@ -1,8 +1,8 @@
-"""Who answers what: one judge for each path of the webhook.
+"""The handler of each path of the webhook.
 
-``/validate`` judges Runs and Budgets among all others (SPEC, section 13): what is wrong is refused, what may
-not have been meant is told. ``/mutate`` writes a Run in one spelling. ``/rules/NAME`` is the admission policy
-of that name, for clusters that have none.
+``/validate`` checks a Run or a Budget against the other objects (specification, section 13): it refuses
+errors, and warns of settings that may be mistakes. ``/mutate`` replaces the old spelling of a field in a Run.
+``/rules/NAME`` applies the admission policy of that name, for clusters without admission policies.
 """
 
 from collections.abc import Iterable, Iterator
@@ -38,32 +38,36 @@ def handlers(view: ClusterView, client: AsyncClient, namespace: str) -> dict[str
     }
 
 
-async def mutate(asked: AdmissionRequest) -> AdmissionResponse:
-    spec, before = asked.after.get("spec"), asked.before.get("spec")
-    if not isinstance(spec, dict):  # it has not been looked at by its kind's rules yet, and will be
+async def mutate(request: AdmissionRequest) -> AdmissionResponse:
+    spec, before = request.after.get("spec"), request.before.get("spec")
+    if not isinstance(spec, dict):  # the schema, which is checked later, refuses it
         return ALLOWED
     return AdmissionResponse(patch=tuple(spares_patch(spec, before or {})))
 
 
 class CrossObjectChecks:
-    """Judges a Run or a Budget by what else there is."""
+    """Checks a Run or a Budget against the other objects of the cluster."""
 
     def __init__(self, view: ClusterView, namespace: str) -> None:
         self._view = view
         self._namespace = namespace
         self._jobtree = account_of(namespace)
 
-    async def review(self, asked: AdmissionRequest) -> AdmissionResponse:
-        if asked.sub_resource or asked.operation == "DELETE" or asked.user_info.username == self._jobtree:
+    async def review(self, request: AdmissionRequest) -> AdmissionResponse:
+        if (
+            request.sub_resource
+            or request.operation == "DELETE"
+            or request.user_info.username == self._jobtree
+        ):
             return ALLOWED
-        if asked.going or asked.after.get("spec") == asked.before.get("spec"):
-            return ALLOWED  # labels and finalizers are nobody's business here
+        if request.is_being_deleted or request.after.get("spec") == request.before.get("spec"):
+            return ALLOWED  # only the spec is checked
         try:
-            if asked.plural == "budgets":
-                return self._budget(decode_object(asked.after, Budget), read_old(asked.before, Budget))
-            return self._run(decode_object(asked.after, Run))
-        except InputError as wrong:
-            return deny(wrong.problems)
+            if request.plural == "budgets":
+                return self._budget(decode_object(request.after, Budget), read_old(request.before, Budget))
+            return self._run(decode_object(request.after, Run))
+        except InputError as error:
+            return deny(error.problems)
 
     def _run(self, run: Run) -> AdmissionResponse:
         def named(name: str) -> Run | None:
@@ -92,7 +96,7 @@ class CrossObjectChecks:
 
 
 def decode_object(document: dict[str, Any], kind: type[ObjectT]) -> ObjectT:
-    """Raises InputError with all that is wrong with the object by itself."""
+    """Decodes an object. Raises InputError with everything that is wrong with the object by itself."""
     named = {**document, "metadata": {"name": "unnamed", **(document.get("metadata") or {})}}
     parsed = parse_object(named, "admission")
     assert isinstance(parsed, kind)
@@ -100,7 +104,7 @@ def decode_object(document: dict[str, Any], kind: type[ObjectT]) -> ObjectT:
 
 
 def read_old(document: dict[str, Any], kind: type[ObjectT]) -> ObjectT | None:
-    """The object as it was; None where there was none, or what there was could not be read."""
+    """Returns the object before the change; None if there was none or it cannot be decoded."""
     try:
         return decode_object(document, kind) if document else None
     except InputError:
@@ -112,7 +116,9 @@ def deny(problems: Iterable[Problem | str]) -> AdmissionResponse:
 
 
 def allow_with_warnings(remarks: Iterable[Problem]) -> AdmissionResponse:
-    return AdmissionResponse(warnings=tuple(f"{one.field}: {one.value}: {one.rule}" for one in remarks))
+    return AdmissionResponse(
+        warnings=tuple(f"{remark.field}: {remark.value}: {remark.rule}" for remark in remarks)
+    )
 
 
 OLD, NEW = "sparesPerGroup", "spares"
@@ -121,20 +127,21 @@ Spec = dict[str, Any]
 
 
 def spares_patch(spec: Spec, before: Spec, path: str = "/spec") -> Iterator[dict[str, Any]]:
-    """The JSON patch. Two different wishes at once are left for the kind's own rules to refuse."""
+    """Yields a JSON patch from the old spelling to the new one; the schema refuses two different values."""
     if OLD in spec:
-        # Applied again, the author's manifest meets the spelling that was written for it last time.
-        unsaid = NEW not in spec or (NEW in before and OLD not in before and spec[NEW] == before[NEW])
-        if unsaid or spec[NEW] == spec[OLD]:
+        # When a manifest is applied again, the object still has the new spelling from the last time.
+        new_is_unset = NEW not in spec or (NEW in before and OLD not in before and spec[NEW] == before[NEW])
+        if new_is_unset or spec[NEW] == spec[OLD]:
             yield {"op": "add", "path": f"{path}/{NEW}", "value": spec[OLD]}
             yield {"op": "remove", "path": f"{path}/{OLD}"}
-    known = {str(stage.get("name")): stage for _, stage in _stages(before)}
+    stages_before = {str(stage.get("name")): stage for _, stage in _stages(before)}
     for position, stage in _stages(spec):
-        yield from spares_patch(stage, known.get(str(stage.get("name")), {}), f"{path}/stages/{position}")
+        stage_before = stages_before.get(str(stage.get("name")), {})
+        yield from spares_patch(stage, stage_before, f"{path}/stages/{position}")
 
 
 def _stages(spec: Spec) -> list[tuple[int, Spec]]:
-    """With their positions; the kind's own rules, which come later, refuse what is none."""
+    """Returns the stages with their positions; the schema refuses anything else later."""
     stages = spec.get("stages")
     listed = stages if isinstance(stages, list) else []
     return [(position, stage) for position, stage in enumerate(listed) if isinstance(stage, dict)]

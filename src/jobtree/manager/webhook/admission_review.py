@@ -1,4 +1,4 @@
-"""What the API server asks (an AdmissionReview) and what it is answered."""
+"""The AdmissionReview of the API server: the request, and the response."""
 
 from base64 import b64encode
 from typing import Any
@@ -7,7 +7,7 @@ import msgspec
 
 from jobtree.kube.http.api_errors import FORBIDDEN, INVALID
 
-MOST_WARNING = 250  # characters: servers cut what is longer
+MAX_WARNING_LENGTH = 250  # characters; servers cut longer warnings
 
 
 class UserInfo(msgspec.Struct, frozen=True):
@@ -22,7 +22,7 @@ class _Resource(msgspec.Struct, frozen=True):
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """Of one object: what is to become of it, and who asks."""
+    """A change of one object, and the user who asks for it."""
 
     uid: str
     operation: str
@@ -41,22 +41,22 @@ class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True
 
     @property
     def after(self) -> dict[str, Any]:
-        """The object as it would be; empty where it is to go."""
+        """The object after the change; empty for a deletion."""
         return self.object or {}
 
     @property
     def before(self) -> dict[str, Any]:
-        """The object as it is; empty where it is new."""
+        """The object before the change; empty for a creation."""
         return self.old_object or {}
 
     @property
-    def going(self) -> bool:
-        """Whether it is on its way out."""
+    def is_being_deleted(self) -> bool:
+        """Whether the object has a deletion timestamp."""
         return "deletionTimestamp" in (self.after.get("metadata") or {})
 
 
 class AdmissionResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """Yes, unless ``refusal`` says why not; ``patch`` is what changes on the way in (JSON patch)."""
+    """Allows the change if ``refusal`` is empty; ``patch`` is a JSON patch that the API server applies."""
 
     refusal: str = ""
     code: int = INVALID
@@ -71,32 +71,32 @@ def forbid(message: str) -> AdmissionResponse:
     return AdmissionResponse(refusal=message, code=FORBIDDEN)
 
 
-class _Question(msgspec.Struct):
+class _AdmissionReview(msgspec.Struct):
     request: AdmissionRequest
 
 
-_decode = msgspec.json.Decoder(_Question).decode
+_decode = msgspec.json.Decoder(_AdmissionReview).decode
 
 
-def read_question(body: bytes) -> AdmissionRequest:
-    """Raises msgspec.DecodeError."""
+def decode_review(body: bytes) -> AdmissionRequest:
+    """Returns the request of an AdmissionReview. Raises msgspec.DecodeError."""
     return _decode(body).request
 
 
-def write_answer(asked: AdmissionRequest, answered: AdmissionResponse) -> bytes:
-    response: dict[str, Any] = {"uid": asked.uid, "allowed": not answered.refusal}
-    if answered.refusal:
-        reason = "Forbidden" if answered.code == FORBIDDEN else "Invalid"
-        response["status"] = {"message": answered.refusal, "code": answered.code, "reason": reason}
-    if answered.warnings:
-        response["warnings"] = [_short(warning) for warning in answered.warnings]
-    if answered.patch:
-        response["patchType"] = "JSONPatch"
-        response["patch"] = b64encode(msgspec.json.encode(answered.patch)).decode()
+def encode_review(request: AdmissionRequest, response: AdmissionResponse) -> bytes:
+    body: dict[str, Any] = {"uid": request.uid, "allowed": not response.refusal}
+    if response.refusal:
+        reason = "Forbidden" if response.code == FORBIDDEN else "Invalid"
+        body["status"] = {"message": response.refusal, "code": response.code, "reason": reason}
+    if response.warnings:
+        body["warnings"] = [_short(warning) for warning in response.warnings]
+    if response.patch:
+        body["patchType"] = "JSONPatch"
+        body["patch"] = b64encode(msgspec.json.encode(response.patch)).decode()
     return msgspec.json.encode(
-        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": body}
     )
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= MOST_WARNING else text[: MOST_WARNING - 1] + "…"
+    return text if len(text) <= MAX_WARNING_LENGTH else text[: MAX_WARNING_LENGTH - 1] + "…"

@@ -1,7 +1,7 @@
-"""What to do about the webhook's certificates: one decision at a time, from what the Secret says.
+"""Decides the next change of the webhook's certificates from the content of the Secret.
 
-``next_change`` follows from the Secret's content, the time, and for how long the bundle is published; whoever
-leads writes what it answers. So a new leader goes on where the last one stopped.
+``next_change`` depends only on that content, the time, and how long the bundle has been published. The leader
+writes the change. So a new leader continues where the last one stopped.
 """
 
 import re
@@ -29,74 +29,78 @@ BLOCK = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----\n?"
 
 
 class CertificateChange(NamedTuple):
-    """The papers from now on, and why they change."""
+    """The new certificates, and why they change."""
 
-    papers: CertificateSet
+    certificates: CertificateSet
     why: str
 
 
 def decode_secret(
     data: Mapping[str, str], names: Sequence[str], now: float
 ) -> tuple[CertificateSet | None, str]:
-    """The papers in the data of a Secret, or why there are none that can be used."""
+    """Returns the certificates in the data of a Secret, or None and why they cannot be used."""
     text = {key: _decoded(value) for key, value in data.items()}
     authorities: list[str] = BLOCK.findall(text.get(TRUSTED, ""))
 
-    def identity(certificate: str, key: str) -> ServingCertificate | str:
-        """The certificate with the authority that signed it, or why it cannot be used."""
+    def serving_certificate(certificate: str, key: str) -> ServingCertificate | str:
+        """Returns the certificate with the authority that signed it, or why it cannot be used."""
         faults = []
         for authority in authorities:
-            one = ServingCertificate(text.get(certificate, ""), text.get(key, ""), authority)
-            wrong = fault(one, names, now)
-            if not wrong:
-                return one
-            faults.append(wrong)
-        return next((wrong for wrong in faults if wrong != UNREADABLE), UNREADABLE)
+            serving = ServingCertificate(text.get(certificate, ""), text.get(key, ""), authority)
+            why = fault(serving, names, now)
+            if not why:
+                return serving
+            faults.append(why)
+        return next((why for why in faults if why != UNREADABLE), UNREADABLE)
 
-    shown, following = identity(SHOWN_CERTIFICATE, SHOWN_KEY), identity(NEXT_CERTIFICATE, NEXT_KEY)
+    shown = serving_certificate(SHOWN_CERTIFICATE, SHOWN_KEY)
+    following = serving_certificate(NEXT_CERTIFICATE, NEXT_KEY)
     if isinstance(shown, str):
         return None, shown
     trusted = tuple(pem for pem in authorities if is_alive(pem, now))
     return CertificateSet(shown, trusted, None if isinstance(following, str) else following), ""
 
 
-def encode_secret(papers: CertificateSet) -> dict[str, str]:
-    """The papers as the data of a Secret."""
+def encode_secret(certificates: CertificateSet) -> dict[str, str]:
+    """Returns the certificates as the data of a Secret."""
     text = {
-        SHOWN_CERTIFICATE: papers.shown.certificate,
-        SHOWN_KEY: papers.shown.key,
-        TRUSTED: papers.bundle,
+        SHOWN_CERTIFICATE: certificates.shown.certificate,
+        SHOWN_KEY: certificates.shown.key,
+        TRUSTED: certificates.bundle,
     }
-    if papers.next is not None:
-        text |= {NEXT_CERTIFICATE: papers.next.certificate, NEXT_KEY: papers.next.key}
+    if certificates.next is not None:
+        text |= {NEXT_CERTIFICATE: certificates.next.certificate, NEXT_KEY: certificates.next.key}
     return {key: b64encode(value.encode()).decode() for key, value in text.items()}
 
 
-def new_certificates(names: Sequence[str], now: float, pace: CertificateSchedule) -> CertificateSet:
-    made = issue(names, now, pace.valid)
-    return CertificateSet(made, (made.authority,))
+def new_certificates(names: Sequence[str], now: float, schedule: CertificateSchedule) -> CertificateSet:
+    issued = issue(names, now, schedule.valid)
+    return CertificateSet(issued, (issued.authority,))
 
 
 def next_change(
-    papers: CertificateSet,
+    certificates: CertificateSet,
     names: Sequence[str],
     now: float,
-    pace: CertificateSchedule,
+    schedule: CertificateSchedule,
     published_seconds: float,
 ) -> CertificateChange | None:
-    """The next change, if it is time for one; the configurations have carried the bundle for so long."""
-    following = papers.next
+    """Returns the change that is due, if there is one.
+
+    All configurations have had the bundle for ``published_seconds``.
+    """
+    following = certificates.next
     if following is None:
-        if now < ends_at(papers.shown.certificate) - pace.renewal_lead_time:
+        if now < ends_at(certificates.shown.certificate) - schedule.renewal_lead_time:
             return None
-        made = issue(names, now, pace.valid)
-        trusted = (*papers.trusted, made.authority)
+        issued = issue(names, now, schedule.valid)
+        trusted = (*certificates.trusted, issued.authority)
         return CertificateChange(
-            CertificateSet(papers.shown, trusted, made), "the next certificate is made and published"
+            CertificateSet(certificates.shown, trusted, issued), "the next certificate is made and published"
         )
-    if published_seconds >= pace.trust_delay:
+    if published_seconds >= schedule.trust_delay:
         return CertificateChange(
-            CertificateSet(following, papers.trusted), "the next certificate is shown from now on"
+            CertificateSet(following, certificates.trusted), "the next certificate is shown from now on"
         )
     return None
 

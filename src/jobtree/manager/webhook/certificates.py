@@ -1,12 +1,13 @@
-"""Certificates of the webhook: made here, for nobody but the API server to trust.
+"""Issues and checks the certificates of the webhook, which only the API server must trust.
 
-Each serving certificate comes with an authority of its own, whose key is thrown away once it has signed: what
-does not exist cannot be stolen, and there is only one thing to renew. The API server trusts the authorities
-in the ``caBundle`` of the webhook's configurations.
+Each serving certificate has an authority of its own, whose key is discarded after it has signed: it cannot be
+stolen, and only one certificate has to be renewed. The API server trusts the authorities in the ``caBundle``
+of the webhook's configurations.
 
-A certificate is renewed in two steps, so that at no time one is shown that is not trusted. When a third of
-its life is left the next one is made and its authority published beside the old one; when all API servers
-have had time to hear of it, the next one is shown. Old authorities stay trusted until they expire.
+A certificate is renewed in two steps, so that every certificate that is shown is trusted. When a third of its
+validity is left, the next certificate is issued and its authority is published beside the old one. When all
+API servers have had time to read it, the next certificate is shown. Old authorities stay trusted until they
+expire.
 
 Times are seconds since 1970, passed in by the caller.
 """
@@ -23,7 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 MAX_TRUST_DELAY_SECONDS = 60
 MAX_CHECK_SECONDS = 10
-SKEW_SECONDS = 300  # clocks of API servers may be behind ours
+SKEW_SECONDS = 300  # how far the clock of an API server may be behind
 
 SHOWN_CERTIFICATE, SHOWN_KEY = "tls.crt", "tls.key"
 NEXT_CERTIFICATE, NEXT_KEY = "next.crt", "next.key"
@@ -32,23 +33,23 @@ UNREADABLE = "it holds no certificate with its key and an authority that signed 
 
 
 class CertificateSchedule(msgspec.Struct, frozen=True):
-    """How long a certificate is valid, and what follows from that."""
+    """The validity of a certificate in seconds, and the intervals that depend on it."""
 
     valid: int
 
     @property
     def renewal_lead_time(self) -> float:
-        """The next one is made when no more than this is left."""
+        """The validity that is left when the next certificate is issued."""
         return self.valid / 3
 
     @property
     def trust_delay(self) -> float:
-        """How long API servers may take to hear of a new authority."""
+        """How long API servers may take to read a new authority."""
         return min(MAX_TRUST_DELAY_SECONDS, self.valid / 12)
 
     @property
     def check_interval(self) -> float:
-        """How often the Secret and the configurations are looked at."""
+        """How often the Secret and the configurations are checked."""
         return min(MAX_CHECK_SECONDS, self.valid / 24)
 
 
@@ -61,7 +62,7 @@ class ServingCertificate(msgspec.Struct, frozen=True):
 
 
 class CertificateSet(msgspec.Struct, frozen=True):
-    """What the Secret holds: the certificate shown, the next one if there is one, all that is trusted."""
+    """The content of the Secret: the present and the next certificate, and all trusted authorities."""
 
     shown: ServingCertificate
     trusted: tuple[str, ...]
@@ -72,11 +73,11 @@ class CertificateSet(msgspec.Struct, frozen=True):
         return "".join(self.trusted)
 
 
-# Making
+# Issuing
 
 
 def issue(names: Sequence[str], now: float, valid: float) -> ServingCertificate:
-    """A certificate for these names, by a new authority."""
+    """Issues a certificate for these names, signed by a new authority."""
     authority_key = ec.generate_private_key(ec.SECP256R1())
     authority = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"jobtree-webhook-ca-{int(now)}")])
     signed = _builder(authority, authority, authority_key.public_key(), now, valid).add_extension(
@@ -125,24 +126,24 @@ def _pem(certificate: x509.Certificate) -> str:
     return certificate.public_bytes(serialization.Encoding.PEM).decode()
 
 
-# Judging
+# Checking
 
 
 def ends_at(pem: str) -> float:
     return _load(pem).not_valid_after_utc.timestamp()
 
 
-def fault(identity: ServingCertificate, names: Iterable[str], now: float) -> str:
-    """Why a certificate cannot be used; empty if it can."""
+def fault(serving: ServingCertificate, names: Iterable[str], now: float) -> str:
+    """Returns why a certificate cannot be used; empty if it can."""
     try:
-        certificate, authority = _load(identity.certificate), _load(identity.authority)
-        key = serialization.load_pem_private_key(identity.key.encode(), None)
+        certificate, authority = _load(serving.certificate), _load(serving.authority)
+        key = serialization.load_pem_private_key(serving.key.encode(), None)
         certificate.verify_directly_issued_by(authority)
         alternatives = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except Exception:  # noqa: BLE001  whatever somebody wrote there, it is no certificate
+    except Exception:  # noqa: BLE001  any error means that it is no certificate
         return UNREADABLE
     missing = [name for name in names if _general_name(name) not in list(alternatives)]
-    if now >= min(ends_at(identity.certificate), ends_at(identity.authority)):
+    if now >= min(ends_at(serving.certificate), ends_at(serving.authority)):
         return f"it expired at {certificate.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}"
     if now < certificate.not_valid_before_utc.timestamp():
         return f"it is not valid before {certificate.not_valid_before_utc:%Y-%m-%dT%H:%M:%SZ}"
@@ -152,7 +153,7 @@ def fault(identity: ServingCertificate, names: Iterable[str], now: float) -> str
 
 
 def is_alive(pem: str, now: float) -> bool:
-    """Whether an authority can still be trusted: readable and not expired."""
+    """Whether an authority is readable and has not expired."""
     try:
         return now < ends_at(pem)
     except ValueError:

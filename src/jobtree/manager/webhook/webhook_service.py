@@ -1,7 +1,7 @@
-"""The webhook as a part of the process: its certificate, its server, its answers.
+"""Runs the webhook in the manager's process: its certificate, its server and its handlers.
 
-Every replica serves, those that wait to lead too: they all follow the cluster, and answer from what they see,
-as soon as they have seen all of it.
+Every replica serves the webhook, also one that does not lead: each watches the cluster, and answers as soon
+as it has listed all kinds that it needs.
 """
 
 import asyncio
@@ -36,26 +36,26 @@ class Webhook:
         self._view = view
         self._log = log
         self._clock = clock
-        self._trouble = ""
-        self._pace = CertificateSchedule(settings.webhook_validity_seconds)
+        self._problem = ""
+        self._schedule = CertificateSchedule(settings.webhook_validity_seconds)
         client = AsyncClient(transport)
         self._renewal = CertificateRenewal(client, settings, log, clock)
         self._server = Server(settings.webhook_address, handlers(view, client, settings.namespace), log)
         self._writer: Writer | None = None
-        self._looking = asyncio.Event()
+        self._wake_up = asyncio.Event()
 
     def lead(self, writer: Writer) -> None:
-        """From now on this replica looks after the certificate."""
+        """Has this replica renew the certificate from now on."""
         self._writer = writer
-        self._looking.set()
+        self._wake_up.set()
 
     def unreadiness(self) -> list[str]:
-        """Why this replica cannot answer the API server; empty if it can."""
+        """Returns why this replica cannot answer the API server; empty if it can."""
         shown = self._server.shown
         if shown is None:
-            return [f"the webhook is not served yet: {self._trouble or 'it has no certificate'}"]
+            return [f"the webhook is not served yet: {self._problem or 'it has no certificate'}"]
         if self._clock() >= ends_at(shown.certificate):
-            return [f"the certificate of the webhook has expired: {self._trouble or 'no new one was made'}"]
+            return [f"the certificate of the webhook has expired: {self._problem or 'no new one was made'}"]
         if untrusting := self._renewal.untrusting:
             return [
                 f"the API server does not trust the webhook yet: the leader writes it into {untrusting[0]}"
@@ -63,36 +63,38 @@ class Webhook:
         return []
 
     def certificate_seconds(self) -> float | None:
-        """How long the certificate that is shown is still valid."""
+        """Returns how long the certificate is still valid; None without one."""
         shown = self._server.shown
         return None if shown is None else ends_at(shown.certificate) - self._clock()
 
     async def run(self) -> None:
         while True:
             await self._check()
-            self._looking.clear()
-            settled = self._server.shown and not self._renewal.untrusting
+            self._wake_up.clear()
+            is_settled = self._server.shown and not self._renewal.untrusting
             wait = (
-                self._pace.check_interval if settled else min(self._pace.check_interval, FIRST_CHECK_SECONDS)
+                self._schedule.check_interval
+                if is_settled
+                else min(self._schedule.check_interval, FIRST_CHECK_SECONDS)
             )
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._looking.wait(), wait)
+                await asyncio.wait_for(self._wake_up.wait(), wait)
 
     async def stop(self) -> None:
         await self._server.stop()
 
     async def _check(self) -> None:
-        """What stands in the way is told once, and met with patience."""
+        """Checks the certificate and starts the server; logs a problem once and tries again later."""
         try:
             await self._renewal.check(self._writer)
-            papers = self._renewal.papers
-            if papers is not None and not self._view.kinds_not_listed:
-                await self._server.show(papers.shown)
-            self._trouble = ""
+            certificates = self._renewal.certificates
+            if certificates is not None and not self._view.kinds_not_listed:
+                await self._server.show(certificates.shown)
+            self._problem = ""
         except FencedError:
             self._writer = None
-        except Exception as broken:  # noqa: BLE001  a webhook that is not looked after ends with its certificate
-            told = str(broken) if isinstance(broken, (KubeError, OSError)) else repr(broken)
-            if told != self._trouble:
-                self._trouble = told
-                self._log.say("webhook", "the certificate cannot be looked after", why=told)
+        except Exception as error:  # noqa: BLE001  without further checks the certificate would expire
+            problem = str(error) if isinstance(error, (KubeError, OSError)) else repr(error)
+            if problem != self._problem:
+                self._problem = problem
+                self._log.say("webhook", "the certificate cannot be checked", why=problem)

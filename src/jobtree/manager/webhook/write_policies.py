@@ -1,8 +1,8 @@
 """The admission policies jobtree-runs and jobtree-records, for clusters before 1.30, which have no policies.
 
-They say what ``deploy/kustomize/base/admission-*.yaml`` says, in the same words: the same attacks are tried
-against both. ``spend`` is asked for by a SubjectAccessReview. Who passes is decided here as well as in the
-configuration's matchConditions, which clusters before 1.28 do not know.
+They apply the rules of ``deploy/kustomize/base/admission-*.yaml``, with the same messages, and the same
+attacks are tried on both. A SubjectAccessReview checks the verb ``spend``. Exempt users are decided here too,
+since clusters before 1.28 ignore the matchConditions of the configuration.
 """
 
 from collections.abc import Callable, Coroutine
@@ -29,22 +29,22 @@ CONTROLLERS = frozenset(
         "system:serviceaccount:kube-system:namespace-controller",
     }
 )
-MOST_OF_METADATA = 64
-MOST_NAME = 240
-BOUNDED = ("labels", "annotations", "finalizers", "ownerReferences")
+MAX_METADATA_ENTRIES = 64
+MAX_NAME_LENGTH = 240
+LIMITED_FIELDS = ("labels", "annotations", "finalizers", "ownerReferences")
 
 MaySpend = Callable[[UserInfo, str], Coroutine[Any, Any, bool]]
 ObjectBody = dict[str, Any]
 
 
 class ExemptUsers(NamedTuple):
-    """Who is let through by a rule without a look."""
+    """The users to whom a rule does not apply."""
 
     jobtree: str
     controllers: bool = True
     break_glass: bool = True
 
-    def lets(self, user: UserInfo) -> bool:
+    def includes(self, user: UserInfo) -> bool:
         return (
             (bool(self.jobtree) and user.username == self.jobtree)
             or (self.controllers and user.username in CONTROLLERS)
@@ -53,10 +53,10 @@ class ExemptUsers(NamedTuple):
 
 
 def spend_by(client: AsyncClient) -> MaySpend:
-    """Asks the API server whether somebody may charge an owner."""
+    """Returns a function that asks the API server whether a user may charge an owner."""
 
     async def may_spend(user: UserInfo, owner: str) -> bool:
-        asked = {"group": GROUP, "resource": BUDGETS.plural, "verb": "spend", "name": owner}
+        attributes = {"group": GROUP, "resource": BUDGETS.plural, "verb": "spend", "name": owner}
         review = {
             "apiVersion": ACCESS_REVIEWS.api_version,
             "kind": ACCESS_REVIEWS.kind,
@@ -66,7 +66,7 @@ def spend_by(client: AsyncClient) -> MaySpend:
                 "groups": list(user.groups),
                 "uid": user.uid,
                 "extra": user.extra,
-                "resourceAttributes": asked,
+                "resourceAttributes": attributes,
             },
         }
         answer = await client.ask(api_requests.create(ACCESS_REVIEWS, review))
@@ -79,17 +79,18 @@ def spend_by(client: AsyncClient) -> MaySpend:
 
 
 class RecordPolicy:
-    """Only Jobtree writes Reservations, Leases and the status of all four kinds."""
+    """Allows only Jobtree to write Reservations, Leases and the status of all four kinds."""
 
     def __init__(self, namespace: str) -> None:
-        self._passing = ExemptUsers(account_of(namespace))
+        self._exempt = ExemptUsers(account_of(namespace))
 
-    async def review(self, asked: AdmissionRequest) -> AdmissionResponse:
-        if self._passing.lets(asked.user_info):
+    async def review(self, request: AdmissionRequest) -> AdmissionResponse:
+        if self._exempt.includes(request.user_info):
             return ALLOWED
-        what = "/".join(filter(None, (asked.plural, asked.sub_resource)))
+        path = "/".join(filter(None, (request.plural, request.sub_resource)))
         return forbid(
-            f"{what} {asked.name}: only Jobtree writes these, and {asked.user_info.username} is not Jobtree: "
+            f"{path} {request.name}: only Jobtree writes these, "
+            f"and {request.user_info.username} is not Jobtree: "
             "change or cancel the Run, or edit the Budget, and Jobtree writes what follows; "
             f"in an emergency an administrator acts in the group {BREAK_GLASS}"
         )
@@ -99,35 +100,37 @@ class RecordPolicy:
 
 
 class RunPolicy:
-    """Who may write Runs, beyond what RBAC says."""
+    """Limits who may write which Runs, beyond RBAC."""
 
     def __init__(self, namespace: str, may_spend: MaySpend) -> None:
         self._namespace = namespace
-        self._passing = ExemptUsers(account_of(namespace), break_glass=False)
+        self._exempt = ExemptUsers(account_of(namespace), break_glass=False)
         self._may_spend = may_spend
 
-    async def review(self, asked: AdmissionRequest) -> AdmissionResponse:
-        if asked.sub_resource or self._passing.lets(asked.user_info):
+    async def review(self, request: AdmissionRequest) -> AdmissionResponse:
+        if request.sub_resource or self._exempt.includes(request.user_info):
             return ALLOWED
-        if asked.operation == "DELETE":
-            return self._refuse_orphaning(asked.options or {})
-        owner = asked.after["spec"]["owner"]
-        charges = asked.after["spec"] != asked.before.get("spec")
-        if charges and not await self._may_spend(asked.user_info, owner):
+        if request.operation == "DELETE":
+            return self._refuse_orphaning(request.options or {})
+        owner = request.after["spec"]["owner"]
+        charges = request.after["spec"] != request.before.get("spec")
+        if charges and not await self._may_spend(request.user_info, owner):
             return forbid(
                 f"spec.owner: {owner}: you may not charge {owner}: "
                 f"ask for the verb spend on budgets named {owner}"
             )
-        return self._metadata(asked)
+        return self._check_metadata(request)
 
-    def _metadata(self, asked: AdmissionRequest) -> AdmissionResponse:
-        if asked.namespace == self._namespace:
+    def _check_metadata(self, request: AdmissionRequest) -> AdmissionResponse:
+        if request.namespace == self._namespace:
             return forbid(
                 f"metadata.namespace: {self._namespace}: what runs here could act as Jobtree: "
                 "create the Run in a namespace of your team"
             )
-        after, before = asked.after["metadata"], asked.before.get("metadata") or {}
-        parents, parents_before = ([one["uid"] for one in runs_that_own(each)] for each in (after, before))
+        after, before = request.after["metadata"], request.before.get("metadata") or {}
+        parents, parents_before = (
+            [run["uid"] for run in owner_runs(metadata)] for metadata in (after, before)
+        )
         if parents != parents_before:
             return forbid(
                 f"metadata.ownerReferences: Run {[*parents, *parents_before][0]}: only Jobtree makes a "
@@ -135,7 +138,7 @@ class RunPolicy:
             )
         if "orphan" in (after.get("finalizers") or ()):
             return self._refuse_orphaning({"propagationPolicy": "Orphan"})
-        return bounded(asked)
+        return check_metadata_size(request)
 
     def _refuse_orphaning(self, options: dict[str, Any]) -> AdmissionResponse:
         if options.get("propagationPolicy") != "Orphan" and not options.get("orphanDependents"):
@@ -146,24 +149,27 @@ class RunPolicy:
         )
 
 
-def bounded(asked: AdmissionRequest) -> AdmissionResponse:
-    """What is written with every status: without a bound, one Run could keep the manager from all others."""
-    metadata = asked.after["metadata"]
-    for field in BOUNDED:
+def check_metadata_size(request: AdmissionRequest) -> AdmissionResponse:
+    """Limits the metadata, which is written with every status: one Run cannot slow down the manager."""
+    metadata = request.after["metadata"]
+    for field in LIMITED_FIELDS:
         count = len(metadata.get(field) or ())
-        if count > MOST_OF_METADATA:
+        if count > MAX_METADATA_ENTRIES:
             return AdmissionResponse(
-                refusal=f"metadata.{field}: {count} are too many: a Run may have at most {MOST_OF_METADATA} "
-                "of them: keep what is long in a ConfigMap"
+                refusal=f"metadata.{field}: {count} are too many: "
+                f"a Run may have at most {MAX_METADATA_ENTRIES} of them: keep what is long in a ConfigMap"
             )
     name = metadata["name"]
-    if asked.operation == "CREATE" and len(name) > MOST_NAME:
+    if request.operation == "CREATE" and len(name) > MAX_NAME_LENGTH:
         return AdmissionResponse(
-            refusal=f"metadata.name: {name}: must be at most {MOST_NAME} characters, for its Reservations "
-            "are named after it: choose a shorter name"
+            refusal=f"metadata.name: {name}: must be at most {MAX_NAME_LENGTH} characters, "
+            "for its Reservations are named after it: choose a shorter name"
         )
     return ALLOWED
 
 
-def runs_that_own(metadata: ObjectBody) -> list[ObjectBody]:
-    return [one for one in metadata.get("ownerReferences") or () if one.get("kind") == "Run"]
+def owner_runs(metadata: ObjectBody) -> list[ObjectBody]:
+    """Returns the owner references to Runs."""
+    return [
+        reference for reference in metadata.get("ownerReferences") or () if reference.get("kind") == "Run"
+    ]

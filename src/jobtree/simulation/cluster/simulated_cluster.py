@@ -101,7 +101,7 @@ class SimulatedCluster(Cluster):
 
     def domains(self) -> dict[str, str]:
         """The domain of each node with GPUs."""
-        return {name: node_slots.domain.name for name, node_slots in sorted(self.world.fleet.nodes.items())}
+        return {name: domain.name for name, domain in sorted(self.world.fleet.domain_by_node.items())}
 
     # Time
 

@@ -1,4 +1,4 @@
-"""Tables in CSV files, plain or gzip: a head that names the columns, then rows with times in seconds."""
+"""Reads tables in CSV files, plain or gzip, with a header and times in seconds."""
 
 import csv
 import gzip
@@ -11,8 +11,8 @@ from typing import NamedTuple, TextIO
 from jobtree.api.schema.problems import ABSENT, InputError, Problem
 from jobtree.api.schema.quantities import SECOND
 
-LATEST_S = 10**9  # some thirty years: beyond it, a number is no time of a trace
-LONGEST = 18  # digits of a number that is read at all
+MAX_SECONDS = 10**9  # about thirty years; no time of a trace is later
+MAX_DIGITS = 18  # of a number in a table
 GZIP = b"\x1f\x8b"
 ENCODING = "utf-8-sig"
 
@@ -30,7 +30,7 @@ class BadRowError(ValueError):
 
 @contextmanager
 def opened(path: str, what: str, columns: Iterable[str]) -> Iterator[Table]:
-    """The table in a file. Raises InputError where there is none, or while rows are taken from it."""
+    """Opens the table in a file. Raises InputError at once or while rows are read."""
     try:
         with Path(path).open("rb") as file:
             zipped = file.read(len(GZIP)) == GZIP
@@ -57,11 +57,11 @@ def decompressed(path: str) -> TextIO:
 
 
 def milliseconds(cells: dict[str, str], field: str) -> int:
-    """A time in seconds, whole or decimal. Raises BadRowError."""
+    """Returns the milliseconds of a time in seconds, whole or decimal. Raises BadRowError."""
     text = cells.get(field, "").strip()
     if not text:
         raise BadRowError(field, ABSENT, "is missing")
-    if text.isdecimal() and len(text) < len(str(LATEST_S)):
+    if text.isdecimal() and len(text) < len(str(MAX_SECONDS)):
         return int(text) * SECOND
     try:
         seconds = float(text)
@@ -69,6 +69,6 @@ def milliseconds(cells: dict[str, str], field: str) -> int:
         raise BadRowError(field, text, "must be a number of seconds") from None
     if seconds < 0:
         raise BadRowError(field, text, "must not be negative")
-    if not seconds < LATEST_S:  # also what is no number
-        raise BadRowError(field, text, f"must be less than {LATEST_S}")
+    if not seconds < MAX_SECONDS:  # also what is no number
+        raise BadRowError(field, text, f"must be less than {MAX_SECONDS}")
     return round(seconds * SECOND)

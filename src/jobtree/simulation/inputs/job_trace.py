@@ -1,9 +1,9 @@
-"""A trace: the jobs that a cluster was asked to run, read from a CSV file, plain or gzip.
+"""Reads a trace: the jobs that were submitted to a cluster, from a CSV file, plain or gzip.
 
-Columns are ``job_id,user_or_team,submit_s,duration_s,gpus,gpu_type,status``; others may follow and can be
-filtered by. A row that breaks a rule is skipped, counted by its rule, and the first few are told in full:
-one bad row of a million must not stop a replay, and must not go unnoticed either. Rows may come in any
-order. Jobs are kept in columns, 40 bytes each, and numbered by submission, then row.
+The columns are ``job_id,user_or_team,submit_s,duration_s,gpus,gpu_type,status``; other columns can be used as
+filters. A row that breaks a rule is skipped and counted by its rule, and the first such rows are reported:
+one bad row of a million does not stop a replay. Rows may be in any order. Jobs are kept in columns, 40 bytes
+each, and numbered by submission, then by row.
 """
 
 from array import array
@@ -16,7 +16,7 @@ import msgspec
 
 from jobtree.api.schema.problems import ABSENT, InputError, Problem
 from jobtree.api.schema.quantities import SECOND
-from jobtree.simulation.inputs.csv_table import LATEST_S, LONGEST, BadRowError, milliseconds, opened
+from jobtree.simulation.inputs.csv_table import MAX_DIGITS, MAX_SECONDS, BadRowError, milliseconds, opened
 
 REQUIRED = ("job_id", "submit_s", "duration_s", "gpus")
 NOBODY = "all"  # the team of jobs that name none
@@ -25,7 +25,7 @@ TOLD = 5
 
 
 class Trace(msgspec.Struct, frozen=True, eq=False):
-    """Jobs by submission. Times are milliseconds from the trace's own zero."""
+    """Jobs in the order of submission. Times are milliseconds from the beginning of the trace."""
 
     submit: "array[int]"
     duration: "array[int]"
@@ -42,11 +42,11 @@ class Trace(msgspec.Struct, frozen=True, eq=False):
 
 
 class Cut(NamedTuple):
-    """Which rows to take: those whose column has this value, submitted in ``[since, until)`` seconds."""
+    """The rows to take: those with these values of columns, submitted in ``[since, until)`` seconds."""
 
     where: tuple[tuple[str, str], ...] = ()
     since_s: int = 0
-    until_s: int = LATEST_S
+    until_s: int = MAX_SECONDS
 
 
 class TraceRow(NamedTuple):
@@ -57,7 +57,7 @@ class TraceRow(NamedTuple):
 
 
 def read_trace(path: str, most_gpus: int = MOST_GPUS, cut: Cut | None = None) -> Trace:
-    """The jobs of a file. Raises InputError where it is no trace at all."""
+    """Returns the jobs of a file. Raises InputError if it is not a trace."""
     with opened(path, "a trace", REQUIRED) as table:
         reader = TraceReader(path, table.head, most_gpus, cut or Cut())
         for number, row in table.rows:
@@ -68,10 +68,10 @@ def read_trace(path: str, most_gpus: int = MOST_GPUS, cut: Cut | None = None) ->
 
 
 class TraceReader:
-    """Takes rows in any order, and puts their jobs in order at the end."""
+    """Takes rows in any order, and sorts their jobs at the end."""
 
     def __init__(self, path: str, head: Collection[str], most_gpus: int, cut: Cut) -> None:
-        """Raises InputError where the cut asks for a column that is not there."""
+        """Raises InputError if the cut names an unknown column."""
         if unknown := [column for column, _ in cut.where if column not in head]:
             rule = f"there is no such column; there are {', '.join(head)}"
             raise InputError(path, [Problem("--where", column, rule) for column in unknown])
@@ -101,11 +101,11 @@ class TraceReader:
                 column.append(value)
 
     def place(self, number: int, cells: dict[str, str]) -> str:  # noqa: ARG002  where rows have names they do
-        """Where in the file people find the row."""
+        """Returns the file and line of a row, for messages."""
         return f"line {number}"
 
     def checked(self, cells: dict[str, str]) -> TraceRow:
-        """The job that a row tells of. Raises BadRowError."""
+        """Returns the job of a row. Raises BadRowError."""
         name = cells.get("job_id", "").strip()
         if not name:
             raise BadRowError("job_id", ABSENT, "is missing")
@@ -121,7 +121,7 @@ class TraceReader:
 
     def _gpus(self, cells: dict[str, str]) -> int:
         text = cells.get("gpus", "").strip()
-        if text.isdecimal() and (len(text) > LONGEST or int(text) > self._most_gpus):
+        if text.isdecimal() and (len(text) > MAX_DIGITS or int(text) > self._most_gpus):
             raise BadRowError("gpus", text, too_large(self._most_gpus))
         if not text.isdecimal() or not int(text):
             raise BadRowError("gpus", text or ABSENT, "must be a whole number, 1 or more")
@@ -151,7 +151,7 @@ class TraceReader:
 
 
 def fitting(trace: Trace, most_gpus: int) -> Trace:
-    """The jobs that fit a smaller fleet; the others are skipped and counted. Raises InputError."""
+    """Returns the jobs that fit a smaller fleet; the others are skipped and counted. Raises InputError."""
     jobs = [job for job, gpus in enumerate(trace.gpus) if gpus <= most_gpus]
     if len(jobs) == len(trace):
         return trace
@@ -177,7 +177,7 @@ def too_large(most_gpus: int) -> str:
 
 
 def skipped_lines(trace: Trace) -> list[str]:
-    """What a reader of the replay must know about the rows that are not in it."""
+    """Returns lines about the skipped rows, for the reader of the replay."""
     if not trace.skipped:
         return []
     counted = [f"{count} × {rule}" for rule, count in sorted(trace.skipped.items())]

@@ -1,9 +1,9 @@
-"""The ledger of a cluster as a trace: what its Runs asked for, and the GPU-time that their leases used.
+"""Reads the ledger of a cluster as a trace: its Runs, and the GPU-time of their leases.
 
-A file of ``kubectl get runs,gpuleases -A -o yaml`` is enough. A job is a finished Run: submitted when it was
-created, as long as its closed leases together would have lasted at its full width. A Run that was deleted is
-told by its leases: submitted when the first of them began, as wide as they ever were together. Runs that
-still wait or run, and those that never held a GPU, say nothing about how long they take, and are skipped and
+A file of ``kubectl get runs,gpuleases -A -o yaml`` is enough. Each finished Run becomes a job: its submission
+is the creation of the Run, and its duration is the GPU-time of its closed leases at the full width. A deleted
+Run becomes a job by its leases: its submission is their first start, its GPUs are the most that they held at
+one time. Runs that wait or run, and Runs that never had a GPU, have no known duration; they are skipped and
 counted.
 """
 
@@ -23,13 +23,13 @@ from jobtree.simulation.inputs.csv_table import BadRowError
 from jobtree.simulation.inputs.job_trace import Cut, Trace, TraceReader, TraceRow
 
 FINISHED = ("Completed", "Failed")
-ENDED = "ended"  # how, its leases do not say
+ENDED = "ended"  # leases do not say how a Run ended
 ENDINGS = (".yaml", ".yml", ".json")
 COLUMNS = ("job_id", "user_or_team", "submit_s", "duration_s", "gpus", "gpu_type", "status")
 
 
 class LeaseJob(NamedTuple):
-    """As the columns, times in milliseconds."""
+    """A job with the values of the columns; times are in milliseconds."""
 
     name: str
     owner: str
@@ -60,7 +60,7 @@ class LedgerReader(TraceReader):
 
 
 def read_ledger(path: str, most_gpus: int, cut: Cut) -> Trace:
-    """The finished Runs of a file of Kubernetes objects. Raises InputError."""
+    """Returns the finished Runs of a file of Kubernetes objects. Raises InputError."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -85,7 +85,7 @@ def read_ledger(path: str, most_gpus: int, cut: Cut) -> Trace:
 
 
 def of_runs(runs: Iterable[Run], leases: Iterable[Lease]) -> Iterator[LeaseJob]:
-    """Every Run that asks for GPUs itself; of a tree, its stages do."""
+    """Yields the Runs that need GPUs: the stages of a tree, but not the tree itself."""
     used = gpu_times(runs, leases)
     for run in runs:
         if (asked := run.spec.resources) is None:
@@ -102,14 +102,14 @@ def of_runs(runs: Iterable[Run], leases: Iterable[Lease]) -> Iterator[LeaseJob]:
 
 
 def of_leases(runs: Iterable[Run], leases: Iterable[Lease]) -> Iterator[LeaseJob]:
-    """Runs that are gone, by what their leases tell."""
+    """Yields the deleted Runs, as their leases describe them."""
     present = {run.metadata.uid for run in runs}
-    gone: dict[str, list[Lease]] = {}
+    by_deleted_run: dict[str, list[Lease]] = {}
     for lease in leases:
         if lease.spec.run_ref.uid not in present and lease.spec.role != "Spare":
-            gone.setdefault(lease.spec.run_ref.uid, []).append(lease)
-    for uid in sorted(gone):
-        own = gone[uid]
+            by_deleted_run.setdefault(lease.spec.run_ref.uid, []).append(lease)
+    for uid in sorted(by_deleted_run):
+        own = by_deleted_run[uid]
         first, gpus = own[0].spec, widest(own)
         yield LeaseJob(
             f"{first.run_ref.namespace}/{first.run_ref.name} ({uid})",
@@ -123,7 +123,7 @@ def of_leases(runs: Iterable[Run], leases: Iterable[Lease]) -> Iterator[LeaseJob
 
 
 def widest(leases: Iterable[Lease]) -> int:
-    """The most GPUs that were held at one time; at one instant what ends makes room for what begins."""
+    """Returns the most GPUs that were held at one time; at one instant, ends come before starts."""
     changes = []
     for lease in leases:
         changes.append((parse_time(lease.spec.start), requested_gpus(lease)))
@@ -133,7 +133,7 @@ def widest(leases: Iterable[Lease]) -> int:
 
 
 def gpu_times(runs: Iterable[Run], leases: Iterable[Lease]) -> dict[str, int]:
-    """GPU-milliseconds by Run's UID: what its leases tell, and what it carries of those in the archive."""
+    """Returns GPU-milliseconds by the UID of the Run: those of its leases, and its carried usage."""
     used: dict[str, int] = {}
     counted: set[str] = set()
     for run in runs:
@@ -149,7 +149,7 @@ def gpu_times(runs: Iterable[Run], leases: Iterable[Lease]) -> dict[str, int]:
 
 
 def gpu_time(lease: Lease) -> int:
-    """What an ended lease of working GPUs adds to its Run's work; spares do none."""
+    """Returns the GPU-milliseconds of a closed lease; spares do no work."""
     if lease.status.end is None or lease.spec.role == "Spare":
         return 0
     return requested_gpus(lease) * (parse_time(lease.status.end) - parse_time(lease.spec.start))

@@ -1,10 +1,10 @@
-"""Where a trace is replayed, and with whose money: nodes and budgets of a state file, or made up by flags.
+"""The nodes and budgets of a replay: from a state file, or made up from flags.
 
-Of a state file the nodes, budgets, policy and clock count; what runs there does not: a replay begins empty.
-Nodes that are cordoned, failed or not ready are left out. Jobs of a trace tolerate every taint.
-Made-up teams are siblings below ``org``, so they share what is idle, as the queues of a cohort do. Their
-budgets are what is asked for, in GPUs or per cent of the fleet; teams that nobody speaks of share the rest
-in proportion to the GPU-hours they want, and have one GPU at least.
+A state file gives nodes, budgets, policy and clock; its Runs are ignored, since a replay begins with an empty
+fleet. Nodes that are cordoned, failed or not ready are left out. Jobs of a trace tolerate every taint.
+Made-up teams are siblings below ``org``, so they share idle GPUs like the queues of a cohort. Their budgets
+are given in GPUs or in per cent of the fleet; the other teams share the rest in proportion to the GPU-hours
+of their jobs, with at least one GPU each.
 """
 
 import re
@@ -21,7 +21,7 @@ from jobtree.api.schema.object_meta import ObjectMeta
 from jobtree.api.schema.problems import InputError, Problem
 from jobtree.api.schema.quantities import parse_time
 from jobtree.api.validation.object_parser import parse_object
-from jobtree.simulation.inputs.csv_table import LONGEST
+from jobtree.simulation.inputs.csv_table import MAX_DIGITS
 from jobtree.simulation.inputs.job_trace import Trace
 
 FLAVOR = "GPU"
@@ -146,7 +146,7 @@ def owners_in(budgets: Iterable[Budget], teams: Iterable[str], where: str) -> tu
 def made_up_budgets(
     trace: Trace, gpus: int, asked: Mapping[str, str], oversubscribed: float = 1.0
 ) -> tuple[tuple[Budget, ...], tuple[str, ...]]:
-    """Budgets for the teams of a trace, and their owners. Raises InputError."""
+    """Returns Budgets for the teams of a trace, and their owners. Raises InputError."""
     if unknown := sorted(set(asked) - set(trace.teams)):
         rule = f"the trace has {', '.join(sorted(trace.teams))}"
         raise InputError("budgets", [Problem("--budget", team, rule) for team in unknown])
@@ -166,7 +166,7 @@ def made_up_budgets(
 
 
 def in_proportion(demand: Mapping[str, int], gpus: int) -> dict[str, int]:
-    """So many GPUs in proportion to demand, one at least; those left over go where most was cut off."""
+    """Distributes GPUs in proportion to demand, at least one each; the largest remainders are rounded up."""
     total = max(1, sum(demand.values()))
     small = {team: 1 for team, wanted in demand.items() if gpus * wanted < total}
     rest, total = gpus - len(small), total - sum(demand[team] for team in small)
@@ -182,9 +182,9 @@ def made_up_budget(name: str, owner: str, gpus: int) -> Budget:
 
 
 def share_of(text: str, gpus: int) -> int:
-    """``128`` GPUs, or ``30%`` of the fleet."""
+    """Returns the GPUs of ``128``, or of ``30%`` of the fleet."""
     number = text.removesuffix("%")
-    share = int(number) if number.isdecimal() and len(number) <= LONGEST else 0
+    share = int(number) if number.isdecimal() and len(number) <= MAX_DIGITS else 0
     if text.endswith("%"):
         share = share * gpus // 100
     if share < 1:
@@ -195,7 +195,7 @@ def share_of(text: str, gpus: int) -> int:
 
 
 def names_for(teams: Iterable[str]) -> list[str]:
-    """Names that owners and budgets may have, as like the teams' own as can be."""
+    """Returns valid names of owners and budgets that are similar to the names of the teams."""
     names: list[str] = []
     for team in teams:
         name = re.sub(r"[^a-z0-9]+", "-", team.lower()).strip("-")[:40].strip("-") or "team"

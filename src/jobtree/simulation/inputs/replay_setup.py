@@ -1,4 +1,4 @@
-"""All that a replay is given: the jobs, the fleet, the budgets, how jobs behave, which nodes fail when."""
+"""The inputs of a replay: jobs, fleet, budgets, user behavior and outages."""
 
 from collections.abc import Callable
 from hashlib import sha256
@@ -35,15 +35,15 @@ class ReplaySetup(msgspec.Struct, frozen=True, eq=False):
         return self.nodes[0].flavor
 
     def granted(self) -> list[int]:
-        """GPUs that each team's own budgets give it at once."""
+        """Returns the GPUs that the budgets of each team give it at once."""
         return self._by_team(lambda envelope: envelope.concurrency)
 
     def granted_gpu_time(self, begin: int, end: int) -> list[int]:
-        """GPU-milliseconds that each team's own budgets give it between two instants of the trace."""
+        """Returns the GPU-milliseconds that the budgets of each team give it between two instants."""
         return self._by_team(lambda envelope: self._gives(envelope, begin, end))
 
     def _by_team(self, gives: Callable[[Envelope], int]) -> list[int]:
-        """The sum of what all envelopes of each team's own budgets give."""
+        """Returns the sum over all envelopes of the budgets of each team."""
         by_owner: dict[str, int] = {}
         for budget in self.budgets:
             owner, envelopes = budget.spec.owner, budget.spec.envelopes
@@ -52,7 +52,7 @@ class ReplaySetup(msgspec.Struct, frozen=True, eq=False):
         return [by_owner.get(owner, 0) for owner in self.owners]
 
     def _gives(self, envelope: Envelope, begin: int, end: int) -> int:
-        """In its window, and never more than its hours and credits."""
+        """Returns the GPU-milliseconds of an envelope in its window, limited by its hours and credits."""
         if envelope.start is not None:
             begin = max(begin, parse_time(envelope.start) - self.epoch)
         if envelope.end is not None:
@@ -65,7 +65,7 @@ class ReplaySetup(msgspec.Struct, frozen=True, eq=False):
         return min(limits)
 
     def node_size(self) -> int:
-        """GPUs of a node, for schedulers that want all nodes alike. Raises InputError."""
+        """Returns the GPUs of each node, for schedulers that need equal nodes. Raises InputError."""
         sizes = sorted({node.gpus for node in self.nodes})
         if len(sizes) > 1:
             rule = (
@@ -75,7 +75,7 @@ class ReplaySetup(msgspec.Struct, frozen=True, eq=False):
         return sizes[0]
 
     def digest(self, policy: str) -> str:
-        """What a saved replay must agree with to be gone on with, Jobtree's version among it."""
+        """Returns a digest of the setup and of Jobtree's version; a saved replay must have the same one."""
         where = (self.nodes, self.budgets, self.owners, self.epoch, self.outages, self.policy)
         parts = (__version__, policy, self.trace.digest, self.behavior, *where)
         return sha256(repr(parts).encode()).hexdigest()

@@ -1,9 +1,9 @@
-"""What users say about their jobs, and what their jobs can do, where a trace does not tell.
+"""The behavior of users and jobs that a trace does not contain.
 
-``maxDuration`` is declared as people do it: the true duration times an overestimate (lognormal, median 2,
-never below 1), rounded up to a limit that people type. Each job's draw depends on the seed and its row
-alone, so every scheduler is told the same. A scheduler that needs an end and is told none counts on the
-longest that the trace allows, as a partition's time limit does.
+The declared ``maxDuration`` is the true duration times a random factor (lognormal, median 2, at least 1),
+rounded up to a usual limit. The factor of a job depends only on the seed and the row, so every scheduler gets
+the same limits. A scheduler that needs an end assumes the longest duration of the trace if none is declared,
+like the time limit of a partition.
 """
 
 import math
@@ -27,7 +27,7 @@ LIMITS = (
 
 
 class UserBehavior(msgspec.Struct, frozen=True):
-    """How all jobs of a replay behave."""
+    """The behavior of all jobs of a replay."""
 
     declares: Declares = "typical"
     checkpoint: int | None = 30 * MINUTE  # None: a stopped job starts over
@@ -35,12 +35,12 @@ class UserBehavior(msgspec.Struct, frozen=True):
     seed: int = 1
 
     def kept(self, ran: int) -> int:
-        """How much of what ran survives a stop without notice."""
+        """Returns the part of a run time that survives a stop without notice."""
         return ran // self.checkpoint * self.checkpoint if self.checkpoint else 0
 
 
 def declared(trace: Trace, behavior: UserBehavior) -> "array[int] | None":
-    """The maxDuration of every job; None where nobody declares one."""
+    """Returns the maxDuration of every job; None if none is declared."""
     if behavior.declares == "none":
         return None
     if behavior.declares == "exact":
@@ -61,7 +61,7 @@ def estimate(duration: int, random: Random) -> int:
 
 
 def assumed_ends(trace: Trace, behavior: UserBehavior) -> "array[int]":
-    """What a scheduler counts on: what is declared, else the longest that the trace allows."""
+    """Returns the durations that a scheduler assumes: the declared ones, else the longest of the trace."""
     limits = declared(trace, behavior)
     if limits is not None:
         return limits

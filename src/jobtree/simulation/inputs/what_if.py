@@ -1,8 +1,8 @@
-"""What if: the same trace with another budget or more nodes.
+"""Changes a budget or the nodes of a replay setup, to compare both replays.
 
-``budget NAME concurrency=256`` (or ``budget NAME/ENVELOPE …``) sets what a budget gives at once;
-``nodes +16`` adds nodes like the last one, ``nodes -4`` takes the last ones away. Jobs that ask for more GPUs
-than are left then are skipped, as rows of the trace are that never fitted.
+``budget NAME concurrency=256`` (or ``budget NAME/ENVELOPE …``) sets the concurrency of an envelope; ``nodes
++16`` adds nodes like the last one, ``nodes -4`` removes the last ones. Jobs that need more GPUs than the
+fleet then has are skipped, like rows of the trace that never fitted.
 """
 
 import re
@@ -24,7 +24,7 @@ NODES = re.compile(r"nodes (?P<change>[+-][0-9]{1,18})")
 
 
 def changed(setup: ReplaySetup, text: str) -> ReplaySetup:
-    """The setup with that one thing changed. Raises InputError."""
+    """Returns the setup with this change. Raises InputError."""
     words = " ".join(text.split())
     if match := BUDGET.fullmatch(words):
         return with_budget(setup, match["name"], match["envelope"], int(match["gpus"]))
@@ -41,7 +41,7 @@ def with_budget(setup: ReplaySetup, name: str, envelope: str | None, gpus: int) 
         raise InputError("what-if", [Problem("budget", name, rule)])
     if not 1 <= gpus <= MAX_GPUS:
         raise InputError("what-if", [Problem("concurrency", gpus, f"must be between 1 and {MAX_GPUS}")])
-    names = [one.name for one in budget.spec.envelopes]
+    names = [own.name for own in budget.spec.envelopes]
     if envelope is None and len(names) == 1:
         envelope = names[0]
     if envelope not in names:
@@ -50,7 +50,7 @@ def with_budget(setup: ReplaySetup, name: str, envelope: str | None, gpus: int) 
     changed_budget = widened(budget, envelope, gpus)
     if problems := list(budget_problems(changed_budget)):
         raise InputError("what-if", problems)
-    budgets = tuple(changed_budget if one is budget else one for one in setup.budgets)
+    budgets = tuple(changed_budget if other is budget else other for other in setup.budgets)
     return msgspec.structs.replace(setup, budgets=budgets)
 
 

@@ -1,4 +1,4 @@
-"""A replay in virtual time: from instant to instant, jobs arrive and end, nodes fail and come back.
+"""Runs a replay in virtual time, from instant to instant: jobs arrive and end, nodes fail and return.
 
 At one instant, jobs end first, then nodes change, then jobs arrive, then the scheduler decides.
 """
@@ -13,7 +13,7 @@ FOREVER = 1 << 62
 
 
 class Simulation(ABC):
-    """One scheduler at work on one setup. Times are the trace's own milliseconds."""
+    """One scheduler on one setup. Times are milliseconds from the beginning of the trace."""
 
     def __init__(self, setup: ReplaySetup) -> None:
         self.setup = setup
@@ -25,12 +25,12 @@ class Simulation(ABC):
         changes += [(outage.end, 1, outage.node) for outage in setup.outages]
         self._node_changes = sorted(changes, key=lambda change: (change[0], -change[1], change[2]))
         self._changed = 0
-        self._ends: list[tuple[int, int, int]] = []  # instant, job, number of the expectation
-        self._plans: dict[int, int] = {}  # the expectation that holds, by job
+        self._ends: list[tuple[int, int, int]] = []  # instant, job, number of the expected end
+        self._valid_end: dict[int, int] = {}  # by job, the number of the expected end that is valid
         self._expected = 0
 
     def step(self) -> bool:
-        """Let the next instant happen; False when there is none, or nothing is left to do."""
+        """Processes the next instant; returns False if there is none, or all jobs are finished."""
         if self.meter.finished == len(self.trace):
             return False
         at = self._next_instant()
@@ -39,9 +39,9 @@ class Simulation(ABC):
         self.now = at
         self.arrive_at(at)
         while self._ends and self._ends[0][0] <= at:
-            ending, job, plan = heappop(self._ends)
-            if self._plans.get(job) == plan:
-                self.complete(job, ending)
+            end, job, number = heappop(self._ends)
+            if self._valid_end.get(job) == number:
+                self.complete(job, end)
         self._change_nodes(at)
         while self._arrived < len(self.trace) and self.trace.submit[self._arrived] <= at:
             self.meter.arrive(self._arrived, at)
@@ -52,7 +52,7 @@ class Simulation(ABC):
 
     def _next_instant(self) -> int:
         ends = self._ends
-        while ends and self._plans.get(ends[0][1]) != ends[0][2]:
+        while ends and self._valid_end.get(ends[0][1]) != ends[0][2]:
             heappop(ends)
         at = ends[0][0] if ends else FOREVER
         if self._arrived < len(self.trace):
@@ -69,23 +69,23 @@ class Simulation(ABC):
             (self.node_up if up else self.node_down)(node, at)
 
     def expect_end(self, job: int, at: int | None) -> None:
-        """The job's work will be done at that instant, unless something else is said before."""
+        """Sets the instant at which the work of a job is done; None if the job does not run."""
         if at is None:
-            self._plans.pop(job, None)
+            self._valid_end.pop(job, None)
             return
         self._expected += 1
-        self._plans[job] = self._expected
+        self._valid_end[job] = self._expected
         heappush(self._ends, (at, job, self._expected))
-        if len(self._ends) > 4 * len(self._plans) + 1000:
-            self._ends = [entry for entry in self._ends if self._plans.get(entry[1]) == entry[2]]
+        if len(self._ends) > 4 * len(self._valid_end) + 1000:
+            self._ends = [entry for entry in self._ends if self._valid_end.get(entry[1]) == entry[2]]
             heapify(self._ends)
 
     def own_instant(self) -> int:
-        """The next instant at which the scheduler has something to do by itself."""
+        """Returns the next instant at which the scheduler has something to do by itself."""
         return FOREVER
 
     def arrive_at(self, at: int) -> None:  # noqa: B027  most schedulers have no clock of their own
-        """The clock shows that instant."""
+        """Sets the clock of the scheduler to an instant."""
 
     @abstractmethod
     def submit(self, job: int) -> None: ...

@@ -1,9 +1,8 @@
-"""What is measured while a trace is replayed, the same for every scheduler.
+"""Measures a replay, in the same way for every scheduler.
 
-Levels (GPUs in use, in service, waited for) are summed up over time in steps, exactly and in integers: a
-change adds once to its own step and once to all that follow. Figures about the fleet count the time in
-which jobs arrive, from the first submission to the last: before and after it a fleet empties for want of
-work, whatever the scheduler does.
+Values that change with time (GPUs in use, in service, waited for) are summed in integers, per step of time.
+Figures of the fleet count only the time from the first submission to the last, because afterwards the fleet
+empties under every scheduler.
 """
 
 from array import array
@@ -12,12 +11,12 @@ from itertools import accumulate
 from jobtree.api.schema.quantities import HOUR
 from jobtree.simulation.inputs.job_trace import Trace
 
-STEPS = 400  # that the time of arrivals is cut into, at most
+MAX_STEPS = 400  # of the time in which jobs arrive
 NEVER = -1
 
 
 class TimeWeightedValue:
-    """A number that changes with time, and its sum over time: per step, and while jobs arrive."""
+    """A value that changes with time, and its sum over time: per step, and while jobs arrive."""
 
     def __init__(self, begin: int, end: int, step: int) -> None:
         self.value = 0
@@ -39,11 +38,11 @@ class TimeWeightedValue:
 
     @property
     def steps(self) -> int:
-        """How many steps there are up to the last change."""
+        """The number of steps up to the last change."""
         return len(self._changes)
 
     def means(self, steps: int) -> list[float]:
-        """The mean value in each of the first steps."""
+        """Returns the mean value in each of the first steps."""
         more = [0] * (steps - self.steps)
         before = accumulate([0, *self._changes, *more])
         return [
@@ -53,7 +52,7 @@ class TimeWeightedValue:
 
 
 class Stops:
-    """Jobs that were stopped for one reason: how often, and the GPU-milliseconds of work it cost."""
+    """The number of stops for one reason, and the GPU-milliseconds of work that they cost."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -64,9 +63,9 @@ class Meter:
     def __init__(self, trace: Trace, node_gpus: list[int]) -> None:
         self.trace = trace
         self.begin, self.end = trace.submit[0], max(trace.submit[-1], trace.submit[0] + 1)
-        self.step = max(HOUR, -(-(self.end - self.begin) // (STEPS * HOUR)) * HOUR)
-        self.used, self.capacity, self.waiting, self.stranded = (self._level() for _ in range(4))
-        self.by_team = [self._level() for _ in trace.teams]
+        self.step = max(HOUR, -(-(self.end - self.begin) // (MAX_STEPS * HOUR)) * HOUR)
+        self.used, self.capacity, self.waiting, self.stranded = (self._new_value() for _ in range(4))
+        self.by_team = [self._new_value() for _ in trace.teams]
         count = len(trace)
         self.first_start = array("q", [NEVER]) * count
         self.finish = array("q", [NEVER]) * count
@@ -79,33 +78,33 @@ class Meter:
         self._up = [True] * len(node_gpus)
         self.capacity.add(sum(node_gpus), self.begin)
 
-    def _level(self) -> TimeWeightedValue:
+    def _new_value(self) -> TimeWeightedValue:
         return TimeWeightedValue(self.begin, self.end, self.step)
 
     # The fleet
 
     def take(self, node: int, gpus: int, at: int) -> None:
-        """GPUs of a node are in use from now on; a negative number is given back."""
+        """Counts GPUs of a node as used; a negative number is released."""
         before = self._stranded(node)
         self._free[node] -= gpus
-        self._note_stranded(node, before, at)
+        self._update_stranded(node, before, at)
 
     def go_down(self, node: int, at: int) -> None:
         before, self._up[node] = self._stranded(node), False
-        self._note_stranded(node, before, at)
+        self._update_stranded(node, before, at)
         self.capacity.add(-self._node_gpus[node], at)
 
     def come_up(self, node: int, at: int) -> None:
         before, self._up[node] = self._stranded(node), True
-        self._note_stranded(node, before, at)
+        self._update_stranded(node, before, at)
         self.capacity.add(self._node_gpus[node], at)
 
     def _stranded(self, node: int) -> int:
-        """Free GPUs beside others that are in use: no job that wants the whole node can have them."""
+        """Returns the free GPUs of a node that is partly in use: a job of a whole node cannot have them."""
         free = self._free[node]
         return free if self._up[node] and free < self._node_gpus[node] else 0
 
-    def _note_stranded(self, node: int, before: int, at: int) -> None:
+    def _update_stranded(self, node: int, before: int, at: int) -> None:
         if change := self._stranded(node) - before:
             self.stranded.add(change, at)
 
@@ -115,7 +114,7 @@ class Meter:
         self.waiting.add(self.trace.gpus[job], at)
 
     def widen(self, job: int, gpus: int, at: int) -> None:
-        """A job has so many GPUs more than before, or fewer."""
+        """Counts a change of the GPUs of a job."""
         self.used.add(gpus, at)
         self.by_team[self.trace.team[job]].add(gpus, at)
 
@@ -124,20 +123,20 @@ class Meter:
         if self.first_start[job] == NEVER:
             self.first_start[job] = at
 
-    def take_back_start(self, job: int, at: int) -> None:
-        """A job that started at this very instant did not, after all."""
+    def undo_start(self, job: int, at: int) -> None:
+        """Undoes a start of this same instant."""
         self.waiting.add(self.trace.gpus[job], at)
         if self.first_start[job] == at:
             self.first_start[job] = NEVER
 
     def stop(self, job: int, at: int, reason: str, lost: int) -> None:
-        """A job was stopped and waits again; ``lost`` GPU-milliseconds of its work must be done again."""
+        """Counts a job that was stopped and waits again; it repeats ``lost`` GPU-milliseconds of work."""
         self.stopped[job] += 1
         self.waiting.add(self.trace.gpus[job], at)
         self.interrupt(at, reason, lost)
 
     def interrupt(self, at: int, reason: str, lost: int) -> None:
-        """A job goes on, but from its last checkpoint: it was stopped, or lost a node and found another."""
+        """Counts a job that continues from its last checkpoint, later or on another node."""
         stops = self.stops.setdefault(reason, Stops())
         stops.count += 1
         stops.lost += lost

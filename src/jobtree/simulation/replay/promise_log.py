@@ -1,8 +1,8 @@
-"""Promises as a replay saw them: what was promised, and what came of it.
+"""Counts the promises of a replay, and whether they were kept.
 
-The promise that counts is the earliest start that the Run was ever told by a Reservation. It is kept if the
-Run starts by then, to the second; the error is how much later it started, negative where it was earlier. A
-start that is taken back at the same instant is none: what the Run was told before still counts.
+The earliest start that a Reservation ever gave to a Run counts. The promise is kept if the Run starts by
+then, to the second. The error is the difference of start and promise, negative for an earlier start. A start
+that is undone at the same instant does not count, and the promise from before still holds.
 """
 
 from array import array
@@ -13,14 +13,14 @@ from jobtree.api.schema.quantities import SECOND
 from jobtree.core import KEEPS_PROMISE, REQUEUES, Action, Reason
 from jobtree.simulation.replay.start_log import StartLog
 
-TAKEN = str(Reason.RECLAIMED)  # started, and lost it again at once to somebody with more right
+RECLAIMED = str(Reason.RECLAIMED)  # the Run started, and lost its GPUs at the same instant
 
 
 class PromisedStart(msgspec.Struct):
-    """What a waiting Run knows of its start."""
+    """The promised start of a waiting Run."""
 
     earliest: int | None
-    slips: int = 0  # of its present Reservation, that were counted
+    slips: int = 0  # counted slips of its present Reservation
     slipped: bool = False
 
 
@@ -30,50 +30,50 @@ class PromiseLog:
         self.dated = 0
         self.kept = 0
         self.slipped = 0
-        self.withdrawn = 0  # its Run ended before the promise was due, having started provisionally or unpaid
+        self.withdrawn = 0  # the Run ended before the date: it had started provisionally or opportunistically
         self.slip_reasons: dict[str, int] = {}
         self.errors = array("q")  # milliseconds, of those with a date
         self._starts: StartLog[PromisedStart] = StartLog()
 
-    def note(self, action: Action, at: int) -> None:
-        """Take in what an action says of its Run's promise; ``at`` on the planner's clock."""
-        promise, run_key, waiting = action.promise, action.run_key, self._starts.told
+    def record_action(self, action: Action, at: int) -> None:
+        """Counts what an action means for the promise of its Run; ``at`` is an instant of the planner."""
+        promise, run_key, waiting = action.promise, action.run_key, self._starts.waiting
         if action.kind in REQUEUES:
-            self._starts.take_back(run_key)
+            self._starts.undo_start(run_key)
         if promise is None:
             return
         if action.kind == "Reserve":
             self.made += 1
-            self._told_again(waiting.setdefault(run_key, PromisedStart(promise.at)), promise.at)
+            self._record_reservation(waiting.setdefault(run_key, PromisedStart(promise.at)), promise.at)
         elif action.kind == "Move":
             self._moved(waiting[run_key], promise.at, [slip.reason for slip in promise.slips])
         elif action.kind in KEEPS_PROMISE:
-            self._starts.begin(run_key, at)
+            self._starts.record_start(run_key, at)
         elif waiting.pop(run_key, None) is not None:
             self.withdrawn += 1
 
-    def close(self) -> None:
-        """The instant is over: what started stays."""
-        for promised, at in self._starts.close():
+    def close_instant(self) -> None:
+        """Counts the starts of this instant."""
+        for promised, at in self._starts.close_instant():
             self._count(promised, at)
 
-    def _told_again(self, promised: PromisedStart, at: int | None) -> None:
-        """Another Reservation: of a Run whose start was taken back, if it was told of one before."""
+    def _record_reservation(self, promised: PromisedStart, at: int | None) -> None:
+        """Counts a Reservation, which may be another one after a start that was undone."""
         promised.slips = 0
         if promised.earliest is not None and (at is None or at > promised.earliest):
-            self.slip_reasons[TAKEN] = self.slip_reasons.get(TAKEN, 0) + 1
+            self.slip_reasons[RECLAIMED] = self.slip_reasons.get(RECLAIMED, 0) + 1
             promised.slipped = True
-        self._earlier(promised, at)
+        self._keep_earliest(promised, at)
 
     def _moved(self, promised: PromisedStart, at: int | None, slips: list[str]) -> None:
         for reason in slips[promised.slips :]:
             self.slip_reasons[reason] = self.slip_reasons.get(reason, 0) + 1
         promised.slips = len(slips)
         promised.slipped = promised.slipped or bool(slips)
-        self._earlier(promised, at)
+        self._keep_earliest(promised, at)
 
     @staticmethod
-    def _earlier(promised: PromisedStart, at: int | None) -> None:
+    def _keep_earliest(promised: PromisedStart, at: int | None) -> None:
         if at is not None:
             promised.earliest = at if promised.earliest is None else min(at, promised.earliest)
 

@@ -1,8 +1,8 @@
-"""A replay that was interrupted, kept in a file, so that it goes on to the very same report.
+"""Saves an interrupted replay in a file, so that it continues to the same report.
 
-All of the simulation is kept as it stands between two instants. The file says what was replayed, and a
-replay of anything else refuses it. Reading makes values of Jobtree's own classes and plain containers only,
-so a file from somebody else can be wrong but cannot run a program.
+The file has the whole simulation between two instants, and a digest of its setup: a replay of another setup
+refuses the file. Loading creates only values of Jobtree's classes and plain containers, so a file cannot run
+code.
 """
 
 import io
@@ -30,7 +30,7 @@ PLAIN = {
 
 
 class SavedReplayError(Exception):
-    """The file cannot be used; the message says what to do."""
+    """The file cannot be used; the message gives advice."""
 
 
 class ReplayUnpickler(pickle.Unpickler):
@@ -44,7 +44,7 @@ class ReplayUnpickler(pickle.Unpickler):
 
 
 def save(path: Path, simulation: Simulation, digest: str) -> None:
-    """Write beside the file, then take its place. Raises SavedReplayError."""
+    """Writes a new file, then renames it to the old name. Raises SavedReplayError."""
     new = None
     try:
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
@@ -62,7 +62,7 @@ def save(path: Path, simulation: Simulation, digest: str) -> None:
 
 
 def load(path: Path, digest: str) -> Simulation | None:
-    """The replay in that file, or None where there is no file. Raises SavedReplayError."""
+    """Returns the replay in a file, or None if there is no file. Raises SavedReplayError."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -86,7 +86,7 @@ def load(path: Path, digest: str) -> Simulation | None:
 
 
 def run(simulation: Simulation, watch: Callable[[Simulation], bool] = lambda _: False) -> bool:
-    """Replay to the end; False where the watcher, asked after every instant, said to stop before."""
+    """Replays to the end; returns False if ``watch``, called after every instant, stopped it before."""
     while simulation.step():
         if watch(simulation):
             return False

@@ -1,4 +1,4 @@
-"""What waiting Runs were told, until they start. A start that is taken back at its own instant is none."""
+"""Keeps what waiting Runs were told of their start, until they start."""
 
 from typing import Generic, TypeVar
 
@@ -8,20 +8,22 @@ T = TypeVar("T")
 
 
 class StartLog(Generic[T]):
+    """Forecasts or promises by Run; a start that is undone at its own instant does not count."""
+
     def __init__(self) -> None:
-        self.told: dict[RunKey, T] = {}  # what those know that wait
-        self._begun: dict[RunKey, tuple[T, int]] = {}  # at this instant, with what they knew
+        self.waiting: dict[RunKey, T] = {}
+        self._started: dict[RunKey, tuple[T, int]] = {}  # at this instant
 
-    def begin(self, run_key: RunKey, at: int) -> None:
-        if run_key in self.told:
-            self._begun[run_key] = (self.told.pop(run_key), at)
+    def record_start(self, run_key: RunKey, at: int) -> None:
+        if run_key in self.waiting:
+            self._started[run_key] = (self.waiting.pop(run_key), at)
 
-    def take_back(self, run_key: RunKey) -> None:
-        """If it began at this very instant, it did not, after all."""
-        if run_key in self._begun:
-            self.told[run_key], _ = self._begun.pop(run_key)
+    def undo_start(self, run_key: RunKey) -> None:
+        """Undoes a start of this same instant."""
+        if run_key in self._started:
+            self.waiting[run_key], _ = self._started.pop(run_key)
 
-    def close(self) -> list[tuple[T, int]]:
-        """The instant is over: what began, and when."""
-        begun, self._begun = list(self._begun.values()), {}
-        return begun
+    def close_instant(self) -> list[tuple[T, int]]:
+        """Returns the Runs that started at this instant, each with its start."""
+        started, self._started = list(self._started.values()), {}
+        return started

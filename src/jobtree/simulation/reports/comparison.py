@@ -1,4 +1,4 @@
-"""Two reports side by side: the figures that people ask for first, and what changed."""
+"""Compares two reports side by side: the main figures, and their differences."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +18,7 @@ class ComparisonRow(NamedTuple):
 
 
 def read_report(path: str) -> Report:
-    """A report as ``simulate --json`` wrote it. Raises InputError."""
+    """Reads a report that ``simulate --json`` wrote. Raises InputError."""
     try:
         return msgspec.json.decode(Path(path).read_bytes(), type=Report)
     except FileNotFoundError:
@@ -78,12 +78,12 @@ def last_error(result: Result) -> float | None:
 
 
 def expected_share(result: Result, part: str) -> float | None:
-    """Per cent of those told an expected start who started by that part of it."""
+    """Returns the percentage of Runs with an expected start that started by p50 or p90."""
     return None if result.expected is None else 100 * float(getattr(result.expected, f"by_{part}"))
 
 
 def team_rows(first: Report, second: Report) -> list[ComparisonRow]:
-    """What each team waits, and uses of its grant, where both reports have it."""
+    """Returns rows with the wait and the used grant of each team that is in both reports."""
     after_times = {times.name: times for times in second.status.by_team}
     after_uses = {use.team: use for use in second.status.budgets}
     waits = [
@@ -104,7 +104,7 @@ def team_rows(first: Report, second: Report) -> list[ComparisonRow]:
 
 
 def cells(row: ComparisonRow) -> tuple[str, str, str, str]:
-    """Name, both figures, and the second minus the first."""
+    """Returns the name, both figures, and their difference."""
     change = None if row.first is None or row.second is None else row.second - row.first
     return row.name, said(row.first, row), said(row.second, row), said(change, row, signed=True)
 

@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs nothing else: tables, and plots as inline SVG."""
+"""Writes a report as one HTML page without other files: tables, and plots as inline SVG."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -23,7 +23,7 @@ figure ul { list-style: none; display: flex; flex-wrap: wrap; gap: 1rem; padding
 
 
 def page(report: Report, changed: Report | None = None) -> str:
-    """The page of a report; with a changed one, that of the change, beside what is without it."""
+    """Returns the page of a report; with a second report, both are shown side by side."""
     before, report = report, changed or report
     title = f"{report.spec.policy} on {report.spec.trace}"
     return "\n".join(
@@ -113,7 +113,7 @@ def burn(report: Report) -> str:
 
 
 def budget_lines(report: Report) -> list[PlotLine]:
-    """From all that is granted down to what is left when the last job arrives."""
+    """Returns lines that fall from the whole grant to what is left when the last job arrives."""
     series, hours = report.status.series, report.status.fleet.hours
     step = series.step_seconds / 3600
     lines = []

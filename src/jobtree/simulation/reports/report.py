@@ -23,7 +23,7 @@ class Spread(Wire):
 
 
 class Times(Wire):
-    """Of a class of jobs."""
+    """The times of a class of jobs."""
 
     name: str
     jobs: int
@@ -33,7 +33,7 @@ class Times(Wire):
 
 
 class ReplayInputs(Wire):
-    """What was replayed, on what."""
+    """The trace and the fleet of the replay."""
 
     policy: str
     trace: str
@@ -53,7 +53,7 @@ class ReplayInputs(Wire):
 
 
 class FleetUsage(Wire):
-    """While jobs arrive."""
+    """The use of the fleet while jobs arrive."""
 
     hours: float
     capacity_gpu_hours: float
@@ -76,7 +76,7 @@ class PromiseStatistics(Wire):
 
 
 class EstimateStatistics(Wire):
-    """Of Runs that waited and were told p50 and p90 of their start: the parts that started by then."""
+    """The shares of Runs with an expected start that started by p50 and by p90."""
 
     told: int
     by_p50: float
@@ -90,7 +90,7 @@ class StopStatistics(Wire):
 
 
 class BudgetUse(Wire):
-    """While jobs arrive: what a team's own budgets give it, and what its jobs used, whoever paid."""
+    """The grant of the budgets of a team, and the use of its jobs by any payer, while jobs arrive."""
 
     team: str
     granted_gpus: int
@@ -100,7 +100,7 @@ class BudgetUse(Wire):
 
 
 class Series(Wire):
-    """Means of equal steps from the first submission on."""
+    """Means of equal steps of time, from the first submission."""
 
     step_seconds: float
     allocated: tuple[float, ...]
@@ -136,10 +136,10 @@ class Report(Wire):
 
 
 def rounded(value: float) -> float:
-    """So that a report is the same on every machine."""
+    """Rounds a figure, so that a report is the same on every machine."""
     return round(value, DECIMALS) + 0.0
 
 
 def encode_report(report: Report) -> bytes:
-    """The report as JSON, laid out for people."""
+    """Returns the report as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"

@@ -1,4 +1,4 @@
-"""From what a replay measured to its report."""
+"""Computes the report of a replay from its measurements."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -78,7 +78,7 @@ def result(setup: ReplaySetup, meter: Meter, jobtree: JobtreeScheduler | None) -
         by_size=by_size(meter, done),
         by_team=by_team(meter, done),
         promises=None if promises is None else promise_statistics(promises),
-        expected=calibrated(jobtree.estimates) if jobtree and jobtree.estimates.told else None,
+        expected=calibrated(jobtree.estimates) if jobtree and jobtree.estimates.started else None,
         stops=tuple(
             StopStatistics(reason=reason, count=stops.count, lost_gpu_hours=rounded(stops.lost / HOUR))
             for reason, stops in sorted(meter.stops.items())
@@ -154,7 +154,7 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def at_share(ordered: Sequence[float], percent: int) -> float:
-    """The least value that so many per cent do not exceed."""
+    """Returns the smallest value that this percentage of the values does not exceed."""
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
 
 
@@ -180,7 +180,7 @@ def promise_statistics(promises: PromiseLog) -> PromiseStatistics:
 
 
 def calibrated(estimates: EstimateLog) -> EstimateStatistics:
-    estimated = estimates.told
+    estimated = estimates.started
     return EstimateStatistics(
         told=estimated,
         by_p50=rounded(estimates.by_p50 / estimated),
@@ -205,7 +205,7 @@ def budget_uses(setup: ReplaySetup, meter: Meter) -> tuple[BudgetUse, ...]:
 
 
 def fairness(meter: Meter, budgets: Sequence[BudgetUse]) -> float:
-    """Jain's index: 1 where all teams got the same part of what they could ask for, 1/n where one got all."""
+    """Returns Jain's index: 1 if all teams got the same share of their grant, 1/n if one team got all."""
     trace = meter.trace
     asked = [0.0] * len(trace.teams)
     for job in range(len(trace)):

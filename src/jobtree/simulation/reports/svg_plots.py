@@ -1,4 +1,4 @@
-"""Plots as inline SVG: lines over time, and quantiles. No script, no font, nothing from elsewhere.
+"""Draws plots as inline SVG, without scripts, fonts or other files: lines over time, and quantiles.
 
 Colours are CSS variables of the page, so a plot follows its light or dark.
 """
@@ -62,12 +62,12 @@ class Scale(NamedTuple):
         return round(self.start + (self.end - self.start) * min(1.0, max(0.0, part)), 1)
 
     def bend(self, value: float) -> float:
-        """Logarithmic, and straight around zero, where logarithms end: waits of nothing are common."""
+        """Returns a logarithmic value that is linear around zero, because many waits are zero."""
         return math.copysign(math.log10(1 + abs(value)), value) if self.logarithmic else value
 
 
 def paint() -> str:
-    """The style of all plots; further lines begin again with the first colour."""
+    """Returns the style of a line; after the last colour the first one follows."""
     rules = [INK]
     for number in range(4 * COLOURS):
         colour = f"var(--c{number % COLOURS})"
@@ -77,7 +77,7 @@ def paint() -> str:
 
 
 def chart(title: str, across: Axis, up: Axis, lines: Sequence[PlotLine]) -> str:
-    """A plot of a page, with a legend below it; without points, a sentence that says so."""
+    """Returns a plot with a legend for a page; without points, a sentence."""
     inside = plotted(across, up, lines)
     if not inside:
         return f'<figure><figcaption>{escape(title)}</figcaption><p class="none">nothing to show</p></figure>'
@@ -93,7 +93,7 @@ def chart(title: str, across: Axis, up: Axis, lines: Sequence[PlotLine]) -> str:
 
 
 def picture(title: str, across: Axis, up: Axis, lines: Sequence[PlotLine]) -> str:
-    """A plot as a file of its own, its legend drawn in it."""
+    """Returns a plot as a separate file, with its legend inside."""
     height = HEIGHT + LEGEND_ROW * -(-len(lines) // LEGEND_COLUMNS)
     legend = []
     for number, line in enumerate(lines):
@@ -110,7 +110,7 @@ def picture(title: str, across: Axis, up: Axis, lines: Sequence[PlotLine]) -> st
 
 
 def plotted(across: Axis, up: Axis, lines: Sequence[PlotLine]) -> str:
-    """Axes, grid and lines; nothing where there are no points."""
+    """Returns axes, grid and lines; nothing if there are no points."""
     points = [point for line in lines for point in line.points]
     if not points:
         return ""
@@ -130,7 +130,7 @@ def scale(values: Sequence[float], start: float, end: float, axis: Axis) -> Scal
 
 
 def step(low: float, high: float) -> float:
-    """A round distance between ticks: 1, 2 or 5 times a power of ten."""
+    """Returns a round distance between ticks: 1, 2 or 5 times a power of ten."""
     rough = (high - low) / TICKS or 1.0
     power = 10.0 ** math.floor(math.log10(rough))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
@@ -141,8 +141,8 @@ def ticks(scale: Scale) -> list[float]:
         size = step(scale.low, scale.high)
         count = round((scale.high - scale.low) / size)
         return [scale.low + number * size for number in range(count + 1)]
-    both = [*(-float(seconds) for seconds in reversed(TIMES)), 0.0, *map(float, TIMES)]
-    return [value for value in both if scale.low <= value <= scale.high]
+    times = [*(-float(seconds) for seconds in reversed(TIMES)), 0.0, *map(float, TIMES)]
+    return [value for value in times if scale.low <= value <= scale.high]
 
 
 def grid(horizontal: Scale, vertical: Scale, across: Axis, up: Axis) -> list[str]:
@@ -166,7 +166,7 @@ def grid(horizontal: Scale, vertical: Scale, across: Axis, up: Axis) -> list[str
 
 
 def tick_label(value: float, scale: Scale) -> str:
-    """Short, and without needless zeros: 1500 is ``1.5k``, or ``-1h`` where seconds are meant."""
+    """Returns a short label without trailing zeros: ``1.5k``, or ``-1h`` for seconds."""
     if scale.logarithmic and value:
         return f"{'-' * (value < 0)}{TIMES[round(abs(value))]}"
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):

@@ -1,10 +1,10 @@
-"""FIFO with backfill: the first jobs that wait hold nodes from a known instant, others flow around them.
+"""FIFO with backfill: the first waiting jobs hold nodes from a known instant, others may start before.
 
-In every pass the waiting jobs are gone through by submission. One that fits now and delays nobody who holds
-something starts. Of those that cannot, the first ``depth`` hold the nodes that are free for them
-soonest, by the ends that are assumed of what runs and of what is held, gaps included. With a depth of one
-this is EASY, with many it is conservative backfill, planned anew at each event. Jobs of one size and one
-assumed duration are alike: where the oldest of a kind could not start in a pass, nor can the others.
+A pass considers the waiting jobs in the order of submission. A job starts if it fits now and delays no job
+that holds nodes. The first ``depth`` of the other jobs hold the nodes that are free for them first, by the
+assumed ends of running jobs and of holds. A depth of 1 is EASY backfill, a larger depth is conservative
+backfill; both plan again at each event. Jobs of the same size and assumed duration form a class: if the
+oldest of a class cannot start in a pass, the others cannot either.
 """
 
 from bisect import insort
@@ -24,48 +24,48 @@ class Backfill(Scheduler):
         super().__init__(setup)
         self.kinds: dict[JobClass, list[int]] = {}  # waiting jobs, oldest first
         self._ready: list[Ready] = [[0] * self.nodes.size for _ in range(self.nodes.count)]
-        self._stale: set[int] = set()  # nodes on which something ended, or that came or went
-        self._board: BackfillPlan | None = None
-        self._came: list[int] = []
+        self._stale: set[int] = set()  # nodes on which a job ended, or that failed or returned
+        self._plan: BackfillPlan | None = None
+        self._new_jobs: list[int] = []
 
     def enqueue(self, job: int) -> None:
         insort(self.kinds.setdefault((self.trace.gpus[job], self.assumed[job]), []), job)
-        self._came.append(job)
+        self._new_jobs.append(job)
 
     def schedule(self, at: int) -> None:
-        if self._stale or self._board is None:
-            self._board = BackfillPlan(self.nodes, self._refreshed())
-            self._came.clear()
-            self._pass(at, self._board, self.kinds)
-        else:  # nothing was freed: what was planned stands, and only those who came can start
-            came, self._came = self._came, []
-            for job in sorted(came):
-                self._pass(at, self._board, {(self.trace.gpus[job], self.assumed[job]): [job]})
+        if self._stale or self._plan is None:
+            self._plan = BackfillPlan(self.nodes, self._refreshed())
+            self._new_jobs.clear()
+            self._pass(at, self._plan, self.kinds)
+        else:  # no GPUs were released: the plan is still valid, and only new jobs can start
+            new_jobs, self._new_jobs = self._new_jobs, []
+            for job in sorted(new_jobs):
+                self._pass(at, self._plan, {(self.trace.gpus[job], self.assumed[job]): [job]})
 
-    def _pass(self, at: int, board: BackfillPlan, kinds: dict[JobClass, list[int]]) -> None:
-        board.at = at
+    def _pass(self, at: int, plan: BackfillPlan, kinds: dict[JobClass, list[int]]) -> None:
+        plan.at = at
         heads = [(jobs[0], kind, 0) for kind, jobs in kinds.items()]
         heapify(heads)
         started: dict[JobClass, set[int]] = {}
-        while heads and (self.nodes.total_free or board.held < self.depth):
+        while heads and (self.nodes.total_free or plan.held < self.depth):
             job, kind, position = heads[0]
-            placement = board.fit(*kind)
+            placement = plan.fit(*kind)
             if placement is not None:
                 self.begin(job, placement, at)
-                board.occupied(placement)
+                plan.record_start(placement)
                 started.setdefault(kind, set()).add(job)
-            elif board.held < self.depth:
-                board.hold(*kind)
-            waits = kinds[kind]
-            if position + 1 < len(waits) and (placement is not None or board.held < self.depth):
-                heapreplace(heads, (waits[position + 1], kind, position + 1))
+            elif plan.held < self.depth:
+                plan.hold(*kind)
+            waiting = kinds[kind]
+            if position + 1 < len(waiting) and (placement is not None or plan.held < self.depth):
+                heapreplace(heads, (waiting[position + 1], kind, position + 1))
             else:
                 heappop(heads)
-        for kind, gone in started.items():
-            self._forget(kind, gone)
+        for kind, jobs in started.items():
+            self._remove(kind, jobs)
 
-    def _forget(self, kind: JobClass, gone: set[int]) -> None:
-        self.kinds[kind] = [job for job in self.kinds[kind] if job not in gone]
+    def _remove(self, kind: JobClass, started: set[int]) -> None:
+        self.kinds[kind] = [job for job in self.kinds[kind] if job not in started]
         if not self.kinds[kind]:
             del self.kinds[kind]
 

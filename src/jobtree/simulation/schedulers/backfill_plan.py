@@ -1,8 +1,8 @@
-"""The board of a backfill pass: who holds which GPUs of which node, from when until when.
+"""The plan of a backfill pass: which GPUs of each node are held, and from when until when.
 
-A job may start now where all who hold something still have it then. A hold is laid where the job is free to
-start soonest, by the ends that are assumed of what runs and of what is held; gaps before other holds count.
-What was found about nodes on which nothing changed since is not computed again.
+A job may start now if all holds stay possible. A hold is placed where the job can start first, by the assumed
+ends of running jobs and of holds; it may use a gap before another hold. Results for nodes on which nothing
+has changed are cached.
 """
 
 from bisect import bisect_right
@@ -14,11 +14,11 @@ from jobtree.simulation.replay.engine import FOREVER
 from jobtree.simulation.schedulers.node_pool import Nodes, Placement
 
 JobClass = tuple[int, int]  # GPUs, assumed duration
-Ready = list[int]  # of one node: when its first, second, … GPU is free for good, soonest first
+Ready = list[int]  # of one node: the instants from which 1, 2, … GPUs stay free, ascending
 
 
 class Hold(NamedTuple):
-    """GPUs of a node that are kept for a job that waits."""
+    """GPUs of a node that are kept for a waiting job."""
 
     start: int
     end: int
@@ -26,29 +26,32 @@ class Hold(NamedTuple):
 
 
 class BackfillPlan:
-    """What one pass plans: which GPUs are held, from when until when."""
+    """The holds of one pass."""
 
     def __init__(self, nodes: Nodes, running: list[Ready]) -> None:
         self._nodes, self._size = nodes, nodes.size
         self.at = 0
         self.held = 0
-        self._running = running  # when the GPUs of each node are ready, but for holds
+        self._running = running  # when the GPUs of each node are free, without holds
         self._holds: dict[int, list[Hold]] = {}
-        self._refused: list[JobClass] = []  # the least that could not start: more of either cannot
-        self._soonest: dict[int, list[tuple[int, int]]] = {}  # by GPUs: when ready, node; without holds
-        self._touched: list[int] = []  # nodes with holds, whenever something changes there
-        self._known: dict[
-            JobClass, tuple[int, dict[int, int]]
-        ] = {}  # how much of that was seen; what followed
+        self._refused: list[
+            JobClass
+        ] = []  # jobs that could not start; a larger and longer job cannot start either
+        self._soonest: dict[
+            int, list[tuple[int, int]]
+        ] = {}  # by GPUs, the instant and the node, of nodes without holds
+        self._changed: list[int] = []  # nodes with holds, in the order of their changes
+        # By class, how many of the changes were read, and the first instant on each node with holds.
+        self._earliest_cache: dict[JobClass, tuple[int, dict[int, int]]] = {}
 
     # Starting now
 
     def fit(self, gpus: int, duration: int) -> Placement | None:
-        """Where the job can start now without delaying anyone who holds something."""
+        """Returns where the job can start now without a delay of any hold."""
         if gpus > self._nodes.total_free:
             return None
-        for less, shorter in self._refused:
-            if less <= gpus and shorter <= duration:
+        for fewer_gpus, shorter in self._refused:
+            if fewer_gpus <= gpus and shorter <= duration:
                 return None
         placement = self._find(gpus, self.at + duration)
         if placement is None:
@@ -73,7 +76,7 @@ class BackfillPlan:
         return None if last is None else (*placement, (last, rest))
 
     def _first(self, order: range, gpus: int, end: int, without: Collection[int]) -> int | None:
-        """The first node, by how many of its GPUs are free, that is free for so many until the end."""
+        """Returns the first node with enough free GPUs until ``end``, in this order of free GPUs."""
         for free in order:
             for node in self._nodes.with_free(free):
                 if node not in without and self._is_free(node, gpus, self.at, end):
@@ -81,7 +84,7 @@ class BackfillPlan:
         return None
 
     def _is_free(self, node: int, gpus: int, start: int, end: int) -> bool:
-        """Whether so many GPUs of the node are free from start to end, beside what runs and is held."""
+        """Whether these GPUs of the node are free from ``start`` to ``end``, beside jobs and holds."""
         ready, holds = self._running[node], self._holds.get(node, ())
         instants = [start, *(hold.start for hold in holds if start < hold.start < end)]
         for at in instants:
@@ -93,46 +96,48 @@ class BackfillPlan:
                 return False
         return True
 
-    def occupied(self, placement: Placement) -> None:
-        """A job has just started there."""
+    def record_start(self, placement: Placement) -> None:
+        """Updates the nodes of a job that has just started."""
         for node, _ in placement:
             for share, heap in self._soonest.items():
                 heappush(heap, (self._running[node][share - 1], node))
             if node in self._holds:
-                self._touched.append(node)
+                self._changed.append(node)
 
     # Holding for later
 
     def hold(self, gpus: int, duration: int) -> None:
-        """Keep the nodes that are free for the job soonest."""
+        """Holds the nodes that are free for the job first."""
         self.held += 1
         start_and_placement = (
-            self._one(gpus, duration) if gpus <= self._size else self._several(gpus, duration)
+            self._on_one_node(gpus, duration)
+            if gpus <= self._size
+            else self._on_several_nodes(gpus, duration)
         )
         if start_and_placement is not None:
             start, placement = start_and_placement
             for node, share in placement:
                 self._holds.setdefault(node, []).append(Hold(start, start + duration, share))
-                self._touched.append(node)
+                self._changed.append(node)
 
-    def _one(self, gpus: int, duration: int) -> tuple[int, Placement] | None:
-        held = self._where_held(gpus, duration)
+    def _on_one_node(self, gpus: int, duration: int) -> tuple[int, Placement] | None:
+        held = self._instants_with_holds(gpus, duration)
         soonest = min(((at, node) for node, at in held.items()), default=(FOREVER, 0))
-        untouched = self._untouched(gpus)
-        if untouched is not None:
-            soonest = min(soonest, (max(self.at, self._running[untouched][gpus - 1]), untouched))
+        without_holds = self._without_holds(gpus)
+        if without_holds is not None:
+            soonest = min(soonest, (max(self.at, self._running[without_holds][gpus - 1]), without_holds))
         return None if soonest[0] >= FOREVER else (soonest[0], ((soonest[1], gpus),))
 
-    def _where_held(self, gpus: int, duration: int) -> dict[int, int]:
-        """When each node on which somebody holds something is free for such a job."""
-        read, cached = self._known.get((gpus, duration), (0, {}))
-        for node in set(self._touched[read:]):
+    def _instants_with_holds(self, gpus: int, duration: int) -> dict[int, int]:
+        """Returns when each node with holds is free for a job of this class."""
+        read, cached = self._earliest_cache.get((gpus, duration), (0, {}))
+        for node in set(self._changed[read:]):
             cached[node] = self._earliest(node, gpus, duration)
-        self._known[gpus, duration] = (len(self._touched), cached)
+        self._earliest_cache[gpus, duration] = (len(self._changed), cached)
         return cached
 
-    def _untouched(self, gpus: int) -> int | None:
-        """Of the nodes on which nobody holds anything, the one that is ready first."""
+    def _without_holds(self, gpus: int) -> int | None:
+        """Returns the node without holds that is free first."""
         heap = self._soonest.get(gpus)
         if heap is None:
             heap = [(ready[gpus - 1], node) for node, ready in enumerate(self._running)]
@@ -142,9 +147,9 @@ class BackfillPlan:
             heappop(heap)
         return heap[0][1] if heap else None
 
-    def _several(self, gpus: int, duration: int) -> tuple[int, Placement] | None:
+    def _on_several_nodes(self, gpus: int, duration: int) -> tuple[int, Placement] | None:
         whole, rest = divmod(gpus, self._size)
-        held = self._where_held(self._size, duration)
+        held = self._instants_with_holds(self._size, duration)
         ordered = sorted(
             (held[node] if node in held else max(self.at, ready[-1]), node)
             for node, ready in enumerate(self._running)
@@ -159,12 +164,12 @@ class BackfillPlan:
     def _from(
         self, start: int, duration: int, whole: int, rest: int, ordered: list[tuple[int, int]]
     ) -> Placement | None:
-        """Whole nodes, and one for the rest, that are free from that very instant on."""
+        """Returns whole nodes, and one for the rest, that are free from exactly this instant."""
         end, chosen = start + duration, list[int]()
-        for soon, node in ordered:
-            if soon > start or len(chosen) == whole:
+        for free_at, node in ordered:
+            if free_at > start or len(chosen) == whole:
                 break
-            if soon == start or node not in self._holds or self._is_free(node, self._size, start, end):
+            if free_at == start or node not in self._holds or self._is_free(node, self._size, start, end):
                 chosen.append(node)
         if len(chosen) < whole:
             return None

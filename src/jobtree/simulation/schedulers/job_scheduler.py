@@ -1,6 +1,7 @@
-"""What all compared schedulers share: jobs hold GPUs of nodes until they end, are stopped, or lose a node.
+"""The base of the schedulers that Jobtree is compared with.
 
-A job that lost a node waits again in its old place and goes on from its last checkpoint.
+A job keeps the GPUs of its placement until it ends, is stopped, or loses a node. A job that lost a node waits
+again in its old place of the queue, and continues from its last checkpoint.
 """
 
 from abc import abstractmethod
@@ -16,7 +17,7 @@ from jobtree.simulation.schedulers.node_pool import Nodes, Placement
 class Running(NamedTuple):
     placement: Placement
     since: int
-    until: int  # as far as the scheduler knows
+    until: int  # the end that the scheduler assumes
 
 
 class Scheduler(Simulation):
@@ -27,7 +28,7 @@ class Scheduler(Simulation):
         self.on_node: list[set[int]] = [set() for _ in setup.nodes]
         self.assumed = assumed_ends(setup.trace, setup.behavior)
         self.left = array("q", setup.trace.duration)  # milliseconds of work
-        self.eventful = False  # something was freed or came: worth deciding
+        self.has_changed = False  # since the last decision
 
     @abstractmethod
     def enqueue(self, job: int) -> None: ...
@@ -37,11 +38,11 @@ class Scheduler(Simulation):
 
     def submit(self, job: int) -> None:
         self.enqueue(job)
-        self.eventful = True
+        self.has_changed = True
 
     def decide(self, at: int) -> None:
-        if self.eventful:
-            self.eventful = False
+        if self.has_changed:
+            self.has_changed = False
             self.schedule(at)
 
     def begin(self, job: int, placement: Placement, at: int) -> None:
@@ -59,7 +60,7 @@ class Scheduler(Simulation):
         self.meter.end_job(job, at)
 
     def halt(self, job: int, at: int, reason: str) -> None:
-        """Stop a job; it waits again."""
+        """Stops a job, which waits again."""
         ran = at - self.running[job].since
         self.release(job, at)
         kept = self.setup.behavior.kept(ran)
@@ -75,7 +76,7 @@ class Scheduler(Simulation):
             self.meter.take(node, -gpus, at)
         self.meter.widen(job, -self.trace.gpus[job], at)
         self.expect_end(job, None)
-        self.eventful = True
+        self.has_changed = True
 
     def node_down(self, node: int, at: int) -> None:
         self.nodes.go_down(node)
@@ -84,4 +85,4 @@ class Scheduler(Simulation):
 
     def node_up(self, node: int, at: int) -> None:  # noqa: ARG002  the scheduler's signature
         self.nodes.come_up(node)
-        self.eventful = True
+        self.has_changed = True

@@ -1,8 +1,8 @@
-"""Jobtree itself, replaying a trace: the very planner of a live cluster, on a world without documents.
+"""Replays a trace under Jobtree: the planner of a live cluster, on a world without documents.
 
-Jobs become Runs, teams own Budgets, and every instant is planned until nothing is left to do, as in a
-simulated cluster; but nothing is written down, so an event costs what the planner costs. Runs that are
-finished leave the world at once: memory follows what is alive.
+Jobs become Runs, and teams own Budgets. Each instant is planned until nothing is left to do, as in a
+simulated cluster, but no object is written, so an event costs only its plan. Finished Runs are removed from
+the world at once, so memory depends only on the Runs that wait or run.
 """
 
 import msgspec
@@ -48,14 +48,14 @@ class JobtreeScheduler(Simulation):
         self._declared = declared(setup.trace, setup.behavior)
         self._widths: dict[int, int] = {}
         self._leases: dict[str, GpuLease] = {}
-        self._closed: dict[int, list[str]] = {}  # names of leases that Runs which are there had before
+        self._closed: dict[int, list[str]] = {}  # names of the closed leases of each job
         self._provisional: set[int] = set()
 
-    # What happens
+    # Events
 
     def own_instant(self) -> int:
-        alarm = self.world.timers.next_instant()
-        return FOREVER if alarm is None else max(alarm - self.setup.epoch, self.now)
+        instant = self.world.timers.next_instant()
+        return FOREVER if instant is None else max(instant - self.setup.epoch, self.now)
 
     def arrive_at(self, at: int) -> None:
         self.world.advance_clock(at + self.setup.epoch)
@@ -76,13 +76,13 @@ class JobtreeScheduler(Simulation):
     def decide(self, at: int) -> None:  # noqa: ARG002  the world has its own clock
         at_rest = run_to_rest(self.world, self._apply_plan, creates_children=False)
         assert at_rest, "something is still left to do after the last plan of an instant"
-        self.promises.close()
-        self.estimates.ask(self.world)
+        self.promises.close_instant()
+        self.estimates.close_instant(self.world)
 
-    def _apply_plan(self, decided: Plan) -> None:
-        self.world.apply_plan(decided)
-        for action in decided.actions:
-            self._carry_out(action)
+    def _apply_plan(self, plan: Plan) -> None:
+        self.world.apply_plan(plan)
+        for action in plan.actions:
+            self._apply_action(action)
 
     def _run(self, job: int) -> Run:
         behavior, limit = self.setup.behavior, self._declared
@@ -103,43 +103,43 @@ class JobtreeScheduler(Simulation):
             ),
         )
 
-    # What is done
+    # Actions
 
-    def _carry_out(self, action: Action) -> None:
+    def _apply_action(self, action: Action) -> None:
         job, at = int(action.run_key[1]), action.at - self.setup.epoch
         before = self._widths.get(job, 0)
         for closing in action.closes:
-            self._hold(self._leases.pop(closing.lease), closing.at - self.setup.epoch, -1)
+            self._count_lease(self._leases.pop(closing.lease), closing.at - self.setup.epoch, -1)
             self._closed.setdefault(job, []).append(closing.lease)
         for lease in action.opens:
             self._leases[lease.name] = lease
-            self._hold(lease, at, 1)
-        self.promises.note(action, action.at)
+            self._count_lease(lease, at, 1)
+        self.promises.record_action(action, action.at)
         if action.kind == "Reserve":
-            self.estimates.reserved(action.run_key)
+            self.estimates.record_reservation(action.run_key)
         if action.kind in REQUEUES:
             self._stop(action, job, at)
         elif action.kind in RUN_ENDS:
-            self._leave(action.run_key, job, at)
+            self._end_job(action.run_key, job, at)
         elif action.kind == "Recover":
-            self._begin_again(job, at)
+            self._recover(job, at)
         elif (width := self._widths.get(job, 0)) != before:
-            self._go_on(action, job, width, at)
+            self._continue(action, job, width, at)
         if FINAL_STATES.get(action.kind) == "Activated":
             self._provisional.discard(job)
 
-    def _hold(self, lease: GpuLease, at: int, sign: int) -> None:
+    def _count_lease(self, lease: GpuLease, at: int, sign: int) -> None:
         for node, mask in lease.slots:
             self.meter.take(self._numbers[node], sign * mask.bit_count(), at)
         job = int(lease.run_key[1])
         self.meter.widen(job, sign * lease.gpus, at)
         self._widths[job] = self._widths.get(job, 0) + sign * lease.gpus
 
-    def _go_on(self, action: Action, job: int, width: int, at: int) -> None:
-        """Work begins, or goes on at another width."""
+    def _continue(self, action: Action, job: int, width: int, at: int) -> None:
+        """Starts the work, or continues it at another width."""
         if action.kind == "Start":
             self.meter.start(job, at)
-            self.estimates.starts.begin(action.run_key, action.at)
+            self.estimates.starts.record_start(action.run_key, action.at)
             if action.provisional:
                 self._provisional.add(job)
         work = self._work[job]
@@ -147,14 +147,14 @@ class JobtreeScheduler(Simulation):
         self.expect_end(job, work.ends_at())
 
     def _stop(self, action: Action, job: int, at: int) -> None:
-        """The Run waits again. With notice it has saved its state, else it goes back to a checkpoint."""
+        """Stops a Run: with notice it has saved its state, else it returns to its last checkpoint."""
         work, behavior = self._work[job], self.setup.behavior
         self.expect_end(job, None)
-        if work.started_at == at and work.width:  # one plan started it and found somebody with more right
+        if work.started_at == at and work.width:  # the same plan started it and stopped it for another Run
             work.resize(0, at)
             self._provisional.discard(job)
-            self.meter.take_back_start(job, at)
-            self.estimates.starts.take_back(action.run_key)
+            self.meter.undo_start(job, at)
+            self.estimates.starts.undo_start(action.run_key)
             return
         done = work.progress(at)
         warned = action.kind == "Preempt" or job in self._provisional
@@ -166,8 +166,8 @@ class JobtreeScheduler(Simulation):
         counted_as = outcome_of(action.kind, action.cause.reason).counted_as or action.cause.reason
         self.meter.stop(job, at, str(counted_as), done - work.done)
 
-    def _begin_again(self, job: int, at: int) -> None:
-        """It lost a node and goes on elsewhere, from its last checkpoint."""
+    def _recover(self, job: int, at: int) -> None:
+        """Continues on other nodes after a node failure, from the last checkpoint."""
         work = self._work[job]
         done = work.progress(at)
         work.stop(at, self.setup.behavior.checkpoint)
@@ -175,7 +175,7 @@ class JobtreeScheduler(Simulation):
         work.resize(self._widths[job], at)
         self.expect_end(job, work.ends_at())
 
-    def _leave(self, run_key: RunKey, job: int, at: int) -> None:
+    def _end_job(self, run_key: RunKey, job: int, at: int) -> None:
         self.meter.end_job(job, at)
         self.expect_end(job, None)
         self._provisional.discard(job)

@@ -1,8 +1,8 @@
-"""The nodes of a fleet as the compared schedulers see them: GPUs free on each, and where a job goes.
+"""The free GPUs of each node, and the placement of jobs, for the schedulers that Jobtree is compared with.
 
-A job of at most a node's GPUs goes to the node with the fewest free GPUs that fits; a larger one takes
-whole free nodes, its remainder the freest node that fits. Ties go to the lowest number. These are the
-rules of the published simulations.
+A job that fits on one node is placed on the fitting node with the fewest free GPUs. A larger job takes whole
+free nodes, and its remainder takes the fitting node with the most free GPUs. Of equal nodes the one with the
+lowest number is chosen. These are the rules of the published simulations.
 """
 
 from collections.abc import Collection
@@ -22,7 +22,7 @@ class Nodes:
         self._listed = [[False] * count for _ in range(gpus_per_node)] + [[True] * count]
 
     def place(self, gpus: int) -> Placement | None:
-        """Where a job goes now; None where it does not fit. Nothing is taken yet."""
+        """Returns the placement of a job, without taking it; None if the job does not fit."""
         if gpus > self.total_free:
             return None
         if gpus <= self.size:
@@ -52,7 +52,7 @@ class Nodes:
                 self._list(node)
 
     def go_down(self, node: int) -> None:
-        """The node is out of service; what ran on it must be given back as well."""
+        """Takes the node out of service; the caller gives back the placements on it."""
         if self.up[node]:
             self.up[node] = False
             self.total_free -= self.free[node]
@@ -64,12 +64,12 @@ class Nodes:
             self._list(node)
 
     def with_free(self, free: int) -> list[int]:
-        """All nodes with exactly that many free GPUs, lowest number first."""
+        """Returns all nodes with exactly this number of free GPUs, in ascending order."""
         self._any(free)
         listed = self._by_free[free]
         return sorted(node for node in listed if self.free[node] == free and self.up[node])
 
-    # Nodes are listed by their free GPUs; what is no longer true is dropped when it comes first.
+    # Nodes are listed by their free GPUs; an outdated entry is dropped when it is the first of its list.
 
     def _list(self, node: int) -> None:
         free = self.free[node]
@@ -87,7 +87,7 @@ class Nodes:
         return self._by_free[free][0]
 
     def _whole(self, count: int) -> list[int]:
-        """The first nodes that are wholly free, at most that many."""
+        """Returns the first nodes that are completely free, at most ``count``."""
         nodes: list[int] = []
         while len(nodes) < count and self._any(self.size):
             nodes.append(heappop(self._by_free[self.size]))

@@ -1,14 +1,14 @@
-"""Quota with borrowing and preemption: what a Kueue user has, all teams being one cohort.
+"""Quota with borrowing and preemption, like Kueue with all teams in one cohort.
 
-Each team's queue has its budget as nominal quota and may borrow all that the others leave idle. The order
-is best effort (Kueue's default): by priority, then submission, and who cannot be admitted keeps nobody else
-waiting. In a cycle each queue puts forward its first job that may be admitted; those within their nominal
-quota come before those that borrow. A job within its team's nominal quota that finds the fleet full takes
-it back: jobs of teams that borrow are preempted, lowest priority first, then the latest started, as few as
-needed. A job is admitted only where its pods also find a place, as with topology-aware scheduling.
+The queue of each team has the budget of the team as its nominal quota, and may borrow all idle quota of the
+others. The order is best effort, the default of Kueue: by priority, then by submission, and a job that cannot
+be admitted does not delay others. In a cycle each queue proposes its first job that may be admitted; jobs
+within their nominal quota come before jobs that borrow. A job within its nominal quota may preempt jobs of
+teams that borrow, if it finds no place: the lowest priority first, then the latest started, as few as needed.
+A job is admitted only if its pods can be placed too, as in topology-aware scheduling.
 
-Priorities follow a rule that is stated: none (all alike), or by size, where jobs of a node or more come
-first, and may preempt smaller ones of their own team.
+All jobs have the same priority, or the priority depends on the size: then jobs of a node or more come first,
+and may preempt smaller jobs of their own team.
 """
 
 from bisect import insort
@@ -27,7 +27,7 @@ class QuotaScheduler(Scheduler):
         self.used = [0] * len(setup.owners)
         self.queues: list[dict[JobClass, list[int]]] = [{} for _ in setup.owners]
 
-    def priority(self, job: int) -> int:  # noqa: ARG002  those who rank by it do
+    def priority(self, job: int) -> int:  # noqa: ARG002  a subclass uses it
         return 0
 
     def enqueue(self, job: int) -> None:
@@ -43,7 +43,7 @@ class QuotaScheduler(Scheduler):
         super().release(job, at)
 
     def schedule(self, at: int) -> None:
-        """Admit the best candidate of all teams, again and again, until no kind of job can be."""
+        """Admits the best candidate of all teams, until no further job can be admitted."""
         refused: set[tuple[int, JobClass]] = set()
         while (candidate := self._next(refused)) is not None:
             team, kind = candidate
@@ -60,7 +60,7 @@ class QuotaScheduler(Scheduler):
             self.begin(job, placement, at)
 
     def _next(self, refused: set[tuple[int, JobClass]]) -> tuple[int, JobClass] | None:
-        """Within nominal quota first, then by priority, then by submission."""
+        """Returns the next candidate: within nominal quota first, then by priority, then by submission."""
         ranked = [
             (self.used[team] + kind[1] > self.quota[team], kind[0], jobs[0], team, kind)
             for team, kinds in enumerate(self.queues)
@@ -73,17 +73,17 @@ class QuotaScheduler(Scheduler):
         return team, kind
 
     def _make_room(self, job: int, at: int) -> Placement | None:
-        """Preempt as few as needed, if the job is within its team's nominal quota."""
+        """Preempts as few jobs as needed, if the job is within the nominal quota of its team."""
         team, gpus = self.trace.team[job], self.trace.gpus[job]
         if self.used[team] + gpus > self.quota[team]:
             return None
         taken: list[int] = []
         used = list(self.used)
         for victim in self._victims(job):
-            whose = self.trace.team[victim]
-            if whose != team and used[whose] <= self.quota[whose]:
-                continue  # its team borrows no longer
-            used[whose] -= self.trace.gpus[victim]
+            victim_team = self.trace.team[victim]
+            if victim_team != team and used[victim_team] <= self.quota[victim_team]:
+                continue  # its team no longer borrows
+            used[victim_team] -= self.trace.gpus[victim]
             taken.append(victim)
             self.nodes.give_back(self.running[victim].placement)
             if self.nodes.place(gpus) is not None:
@@ -91,7 +91,7 @@ class QuotaScheduler(Scheduler):
         return self._preempt(self._needed(taken, gpus), gpus, at)
 
     def _needed(self, taken: list[int], gpus: int) -> list[int]:
-        """Of those taken on trial, who must really go; all are put back."""
+        """Returns those of the victims that must be preempted; the placements of all are restored."""
         fits = self.nodes.place(gpus) is not None
         needed = []
         for victim in reversed(taken):
@@ -110,22 +110,22 @@ class QuotaScheduler(Scheduler):
         return self.nodes.place(gpus) if victims else None
 
     def _victims(self, job: int) -> list[int]:
-        """Who may be preempted, in order: other teams' borrowers, then smaller priorities of the own team."""
+        """Returns the jobs that may be preempted: first those of borrowing teams, then own lower ones."""
         team, priority = self.trace.team[job], self.priority(job)
         victims = [
-            (whose == team, -self.priority(victim), -running.since, -victim)
+            (victim_team == team, -self.priority(victim), -running.since, -victim)
             for victim, running in self.running.items()
             if (
                 self.priority(victim) > priority
-                if (whose := self.trace.team[victim]) == team
-                else self.used[whose] > self.quota[whose]
+                if (victim_team := self.trace.team[victim]) == team
+                else self.used[victim_team] > self.quota[victim_team]
             )
         ]
         return [-victim for *_, victim in sorted(victims)]
 
 
 class QuotaBySize(QuotaScheduler):
-    """Jobs of a node or more come before smaller ones."""
+    """A quota scheduler in which jobs of a node or more come before smaller ones."""
 
     def priority(self, job: int) -> int:
         return 0 if self.trace.gpus[job] >= self.nodes.size else 1

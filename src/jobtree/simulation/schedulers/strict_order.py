@@ -1,4 +1,4 @@
-"""Strict order: the first job of the queue starts as soon as it fits, and nobody before it does."""
+"""Schedulers with a strict order: no job starts before the first job of the queue."""
 
 from heapq import heappop, heappush
 
@@ -28,14 +28,14 @@ class StrictScheduler(Scheduler):
 
 
 class Fifo(StrictScheduler):
-    """By submission."""
+    """Jobs in the order of submission."""
 
     def key(self, job: int) -> int:
         return job
 
 
 class ShortestFirst(StrictScheduler):
-    """By true duration, which no real scheduler knows."""
+    """Jobs in the order of their true duration, which no real scheduler knows."""
 
     def key(self, job: int) -> int:
         return self.trace.duration[job]

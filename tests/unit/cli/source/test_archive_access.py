@@ -12,7 +12,7 @@ from tests.unit.archive.test_archive_directory import DAY_1, lease
 from tests.unit.cli.cli_runner import CliRunner
 from tests.unit.cli.fake_cluster import Override, as_served, fake_cluster
 from tests.unit.cli.manifests import Body, budget, envelope, node
-from tests.unit.kube.server import Asked, Reply, status
+from tests.unit.kube.server import ReceivedRequest, Reply, status
 
 PROXY = "/api/v1/namespaces/jobtree-system/services/jobtree-controller-manager:http/proxy/archive/"
 FILE = encode_day([lease(1), lease(2)])
@@ -29,7 +29,7 @@ def archive_proxy(*answers: Reply) -> Override:
     """Answers proxied requests with these replies in turn, then with the archive."""
     remaining = list(answers)
 
-    def answer(request: Asked) -> Reply | None:
+    def answer(request: ReceivedRequest) -> Reply | None:
         if not request.path.startswith(PROXY):
             return None
         if remaining:

@@ -40,7 +40,7 @@ REFUSED = {
         [run("odd", 24, malleable={"minTotalGPUs": 8, "maxTotalGPUs": 40, "stepGPUs": 32})],
         "spec.resources.totalGPUs: 24 is not allowed: must be minTotalGPUs + k × stepGPUs",
     ),
-    "two objects of one name": ([run("same"), run("same")], "Run default/same is there already"),
+    "two objects of one name": ([run("same"), run("same")], "Run default/same already exists"),
     "a Lease": (
         [{"apiVersion": API, "kind": "Lease", "metadata": {"name": "mine"}, "spec": {}}],
         "a Lease is written by Jobtree alone",
@@ -142,7 +142,7 @@ BROKEN_FILES = {
         dump_yaml([{"apiVersion": API, "kind": "Runn", "metadata": {"name": "x"}}]),
         '"Runn"',
     ),
-    "two objects of one name": (dump_yaml([node("a01"), node("a01")]), "Node a01 is there already"),
+    "two objects of one name": (dump_yaml([node("a01"), node("a01")]), "Node a01 already exists"),
     "two clocks": (
         dump_yaml([{"apiVersion": f"sim.{API}", "kind": "Clock", "spec": {"now": T0}}] * 2),
         "a state file has one Clock",

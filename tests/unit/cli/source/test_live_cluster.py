@@ -12,7 +12,7 @@ from jobtree.kube.installation import FINALIZER
 from tests.unit.cli.cli_runner import CliRunner, CommandResult
 from tests.unit.cli.fake_cluster import Override, as_served, fake_cluster
 from tests.unit.cli.manifests import Body, budget, envelope, nodes, run
-from tests.unit.kube.server import Asked, Reply, event, refusal, status
+from tests.unit.kube.server import ReceivedRequest, Reply, event, refusal, status
 
 BASE = "/apis/rq.davidlangworthy.io/v1"
 
@@ -48,9 +48,9 @@ def test_topology_lists_pods_and_state_does_not(cli: CliRunner) -> None:
     with fake_cluster(cli.directory, *small_cluster()) as server:
         config = str(cli.directory / "config")
         cli.without_state("--kubeconfig", config, "state")
-        assert not [request for request in server.asked if request.path.endswith("/pods")]
+        assert not [request for request in server.requests if request.path.endswith("/pods")]
         cli.without_state("--kubeconfig", config, "topology")
-        (pods,) = [request for request in server.asked if request.path.endswith("/pods")]
+        (pods,) = [request for request in server.requests if request.path.endswith("/pods")]
         assert pods.query["fieldSelector"] == ALIVE.fields
 
 
@@ -96,7 +96,7 @@ def test_cancel_suggests_a_run_of_another_namespace(cli: CliRunner) -> None:
 
 
 def missing(name: str) -> Override:
-    def override(request: Asked) -> Reply | None:
+    def override(request: ReceivedRequest) -> Reply | None:
         is_missing = request.path == f"{BASE}/namespaces/default/runs/{name}"
         return Reply(404, status(404, "NotFound", f'runs "{name}" not found')) if is_missing else None
 
@@ -130,7 +130,7 @@ def test_submit_waits_for_the_status_of_the_manager(cli: CliRunner) -> None:
     created = as_served(run("new"))
     created["metadata"]["resourceVersion"] = "5"
 
-    def override(request: Asked) -> Reply | None:
+    def override(request: ReceivedRequest) -> Reply | None:
         if request.method == "POST":
             return Reply(201, created)
         if request.query.get("watch") == "true":
@@ -162,7 +162,7 @@ def test_finalizer_is_added_to_runs_that_can_hold_leases() -> None:
 def test_submit_adds_the_finalizer(cli: CliRunner) -> None:
     posted: list[Body] = []
 
-    def override(request: Asked) -> Reply | None:
+    def override(request: ReceivedRequest) -> Reply | None:
         if request.method != "POST":
             return None
         posted.append(request.body)
@@ -176,7 +176,7 @@ def test_submit_adds_the_finalizer(cli: CliRunner) -> None:
 def test_submit_tries_several_objects_as_a_dry_run_first(cli: CliRunner) -> None:
     posted: list[tuple[str, str]] = []
 
-    def override(request: Asked) -> Reply | None:
+    def override(request: ReceivedRequest) -> Reply | None:
         if request.method != "POST":
             return None
         posted.append((request.body["metadata"]["name"], request.query.get("dryRun", "")))
@@ -215,7 +215,7 @@ def test_watch_retries_until_the_server_answers(cli: CliRunner, monkeypatch: pyt
     train["status"] = {"phase": "Pending"}
     refusals = [refusal(503, "ServiceUnavailable"), refusal(503, "ServiceUnavailable")]
 
-    def override(request: Asked) -> Reply | None:
+    def override(request: ReceivedRequest) -> Reply | None:
         if request.query.get("watch") == "true":
             train["status"] = {"phase": "Completed"}
             return Reply(parts=[event("ADDED", train)])

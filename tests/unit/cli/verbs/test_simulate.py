@@ -71,7 +71,7 @@ def test_what_if_replays_both_cases_and_compares_them(cli: CliRunner, jobs: str)
     assert answer.out.startswith("what if: nodes +1")
     (wait,) = (line.split() for line in answer.out.splitlines() if line.startswith("wait mean  "))
     assert wait[2:] == ["600", "s", "0", "s", "-600", "s"]
-    both = simulate(
+    reports = simulate(
         cli,
         jobs,
         "--nodes",
@@ -83,11 +83,11 @@ def test_what_if_replays_both_cases_and_compares_them(cli: CliRunner, jobs: str)
         "-o",
         "json",
     ).json()
-    assert [item["spec"]["whatIf"] for item in both["items"]] == [
+    assert [item["spec"]["whatIf"] for item in reports["items"]] == [
         [],
         ["budget lab concurrency=4", "nodes -1"],
     ]
-    assert [item["spec"]["budgets"]["lab"] for item in both["items"]][1] == 4
+    assert [item["spec"]["budgets"]["lab"] for item in reports["items"]][1] == 4
 
 
 def test_simulate_prints_skipped_rows_to_stderr(cli: CliRunner, jobs: str) -> None:
@@ -228,8 +228,8 @@ def test_outages_follow_the_fleet_of_a_what_if(cli: CliRunner) -> None:
     outages = {}
     for change in ("-8", "+16"):
         words = ("--nodes", "16", "--nodes", change, "--policy", "fifo", "--faults", "5d/2h/12h")
-        both = simulate(cli, str(WEEK), *words, "-o", "json").json()["items"]
-        before, outages[change] = (item["spec"]["outages"] for item in both)
+        reports = simulate(cli, str(WEEK), *words, "-o", "json").json()["items"]
+        before, outages[change] = (item["spec"]["outages"] for item in reports)
     assert outages["-8"] < before < outages["+16"]
 
 

@@ -143,7 +143,7 @@ def test_submit_replaces_objects_as_kubectl_apply_does(cli: CliRunner) -> None:
     assert cli.saved("Run", "next")["spec"]["resources"]["totalGPUs"] == 8
     wider = cli.runs("submit", "-f", cli.write_file("train.yaml", run("train", 16)), "--replace")
     assert wider.code == 2
-    assert "of a running Run only malleable.desiredTotalGPUs" in wider.err
+    assert "while a Run is running, only malleable.desiredTotalGPUs" in wider.err
     same = cli.runs("submit", "-f", cli.write_file("train.yaml", run("train", 8)), "--replace")
     assert same.code == 0
     assert cli.saved("Run", "train")["metadata"]["uid"] == uid

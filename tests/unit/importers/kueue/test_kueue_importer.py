@@ -1,4 +1,4 @@
-"""Kueue's objects, and the way round: what Kueue had admitted is paid for and runs here."""
+"""Converted objects of Kueue: what Kueue had admitted starts, with the payers of its queue."""
 
 import copy
 import shlex
@@ -64,7 +64,7 @@ def node(name: str, **labels: str) -> Body:
 
 
 def labelled(nodes: list[Body], commands: list[str]) -> list[Body]:
-    """The nodes after the commands that the converter advises."""
+    """Returns the nodes with the labels that the conversion advises."""
     by_name = {one["metadata"]["name"]: copy.deepcopy(one) for one in nodes}
     for command in commands:
         kubectl, label, kind, *words = shlex.split(command)
@@ -83,7 +83,7 @@ def cluster_of(nodes: list[Body], converted: Converted) -> Cluster:
 
 
 def paid(cluster: Cluster, run: str) -> dict[tuple[str, str], int]:
-    """Who pays how many GPUs of a Run that runs."""
+    """Returns the GPUs of a running Run by payer."""
     (state,) = (state for key, state in cluster.world.runs.items() if key[1] == run)
     assert state.phase == "Running", state.verdict
     found: dict[tuple[str, str], int] = {}
@@ -93,7 +93,7 @@ def paid(cluster: Cluster, run: str) -> dict[tuple[str, str], int]:
     return found
 
 
-def test_what_was_admitted_in_a_live_cluster_runs_and_is_paid() -> None:
+def test_admitted_jobs_of_a_live_cluster_start_with_payers() -> None:
     documents = read_documents(LIVE.read_bytes(), LIVE.name)
     nodes = [document.body for document in documents if document.body["kind"] == "Node"]
     cluster = cluster_of(nodes, convert_kueue(documents, {}))
@@ -101,7 +101,9 @@ def test_what_was_admitted_in_a_live_cluster_runs_and_is_paid() -> None:
     assert paid(cluster, "pod-group") == {("blue/h100", "Owned"): 8}
     (wide,) = (state for key, state in cluster.world.runs.items() if key[1] == "wide")
     racks = {
-        cluster.world.fleet.nodes[slot].domain.name for one in wide.leases.values() for slot, _ in one.slots
+        cluster.world.fleet.domain_by_node[slot].name
+        for lease in wide.leases.values()
+        for slot, _ in lease.slots
     }
     assert racks == {"-/-/r1"}
 
@@ -110,14 +112,14 @@ NODES = [node(f"n{number}") for number in range(6)]
 H100 = flavor("h100", **{PRODUCT: "H100"})
 
 
-def test_a_queue_uses_what_its_cohort_leaves_idle() -> None:
+def test_queue_uses_idle_quota_of_its_cohort() -> None:
     converted = convert(
         *NODES, H100, queue("a", 8, "c"), queue("b", 16, "c"), local("a"), job("wide", "a", 3)
     )
     assert paid(cluster_of(NODES, converted), "wide") == {("a/h100", "Owned"): 8, ("b/h100", "Shared"): 16}
 
 
-def test_a_lending_limit_keeps_the_rest_for_its_own() -> None:
+def test_lending_limit_keeps_the_rest_for_the_queue() -> None:
     queues = queue("a", 8, "c"), queue("b", 16, "c", lendingLimit=8)
     converted = convert(*NODES, H100, *queues, local("a"), job("two", "a", 2), job("three", "a", 3))
     cluster = cluster_of(NODES, converted)
@@ -126,7 +128,7 @@ def test_a_lending_limit_keeps_the_rest_for_its_own() -> None:
     assert three.phase == "Reserved"
 
 
-def test_a_borrowing_limit_is_a_limit_of_what_a_run_borrows() -> None:
+def test_borrowing_limit_limits_what_a_run_borrows() -> None:
     queues = queue("a", 8, "c", borrowingLimit=8), queue("b", 32, "c")
     converted = convert(*NODES, H100, *queues, local("a"), job("two", "a", 2), job("three", "a", 3))
     cluster = cluster_of(NODES, converted)
@@ -135,7 +137,7 @@ def test_a_borrowing_limit_is_a_limit_of_what_a_run_borrows() -> None:
     assert three.phase == "Reserved"
 
 
-def test_a_queue_that_may_not_borrow_stays_within_its_own() -> None:
+def test_queue_without_borrowing_stays_within_its_quota() -> None:
     queues = queue("a", 8, "c", borrowingLimit=0), queue("b", 32, "c")
     converted = convert(
         *NODES, H100, *queues, local("a"), local("b"), job("two", "a", 2), job("five", "b", 5)
@@ -146,14 +148,14 @@ def test_a_queue_that_may_not_borrow_stays_within_its_own() -> None:
     assert two.phase == "Reserved"
 
 
-def test_a_cohorts_own_quota_is_its_members() -> None:
+def test_members_use_the_quota_of_their_cohort() -> None:
     cohort = queue("c", 16) | {"kind": "Cohort"}
     converted = convert(*NODES, H100, cohort, queue("a", 8, "c"), local("a"), job("wide", "a", 3))
     assert paid(cluster_of(NODES, converted), "wide") == {("a/h100", "Owned"): 8, ("c/h100", "Shared"): 16}
 
 
 def spot_and_demand(*caps: str) -> Cluster:
-    """A Run of four nodes in a queue with 16 GPUs of each of two flavors, on nodes of these flavors."""
+    """Returns a cluster with a Run of four nodes, whose queue has 16 GPUs of each of two flavors."""
     nodes = [node(f"n{number}", cap=cap) for number, cap in enumerate(caps)]
     flavors = [flavor(name, **{PRODUCT: "H100"}, cap=name) for name in ("demand", "spot")]
     both, spot = (queue("a", 16, flavor_name=name) for name in ("demand", "spot"))
@@ -161,18 +163,18 @@ def spot_and_demand(*caps: str) -> Cluster:
     return cluster_of(nodes, convert(*nodes, *flavors, both, local("a"), job("wide", "a", 4)))
 
 
-def test_flavors_of_the_same_gpu_pay_for_one_run() -> None:
+def test_resource_flavors_of_the_same_gpu_pay_for_one_run() -> None:
     cluster = spot_and_demand("demand", "demand", "spot", "spot")
     assert paid(cluster, "wide") == {("a/demand", "Owned"): 16, ("a/spot", "Owned"): 16}
 
 
-def test_each_of_them_pays_on_its_own_nodes_only() -> None:
+def test_each_resource_flavor_pays_only_on_its_nodes() -> None:
     cluster = spot_and_demand("demand", "demand", "demand", "spot")
     (wide,) = cluster.world.runs.values()
     assert wide.phase == "Reserved"
 
 
-def test_flavors_can_be_named() -> None:
+def test_flavors_can_be_renamed() -> None:
     converted = convert(H100, queue("a", 8), h100="H100-80GB")
     assert converted.documents[0]["spec"]["envelopes"][0]["flavor"] == "H100-80GB"
     assert converted.labels == [f"kubectl label nodes -l '{PRODUCT}=H100' gpu.flavor=H100-80GB"]
@@ -182,7 +184,7 @@ def test_flavors_can_be_named() -> None:
             flavor_names([bad])
 
 
-def test_the_order_of_documents_does_not_matter() -> None:
+def test_order_of_documents_does_not_matter() -> None:
     documents = read_documents(LIVE.read_bytes(), LIVE.name)
     forwards, backwards = (convert_kueue(order, {}) for order in (documents, documents[::-1]))
     by_name = {(body["kind"], body["metadata"]["name"]): body for body in backwards.documents}
@@ -202,7 +204,7 @@ def test_the_order_of_documents_does_not_matter() -> None:
         ),
     ],
 )
-def test_what_cannot_be(bodies: list[Body], message: str) -> None:
+def test_contradictory_objects_are_refused(bodies: list[Body], message: str) -> None:
     with pytest.raises(InputError, match=message):
         convert(*bodies)
 
@@ -215,7 +217,7 @@ def test_job_without_pods_is_not_converted() -> None:
     )
 
 
-def test_a_job_that_no_flavor_of_its_queue_fits_is_refused() -> None:
+def test_job_that_fits_no_flavor_of_its_queue_is_refused() -> None:
     wants = job("j", "a", 1)
     wants["spec"]["template"]["spec"]["nodeSelector"] = {PRODUCT: "A100"}
     with pytest.raises(InputError, match="ClusterQueue a has no flavor for them"):

@@ -32,14 +32,14 @@ def owners(converted: Converted) -> dict[str, list[dict[str, Any]]]:
 ROOT = row("root", "")
 
 
-def test_accounts_are_a_family_by_their_paths() -> None:
-    found = owners(convert(ROOT, row("physics", gpus="cpu=1000,gres/gpu=64"), row("ml", "physics")))
-    assert list(found) == ["root", "root:physics", "root:physics:ml"]
-    assert found["root:physics"] == [{"name": "h100", "flavor": "H100", "concurrency": 64}]
-    assert found["root:physics:ml"] == []
+def test_accounts_become_a_family() -> None:
+    by_owner = owners(convert(ROOT, row("physics", gpus="cpu=1000,gres/gpu=64"), row("ml", "physics")))
+    assert list(by_owner) == ["root", "root:physics", "root:physics:ml"]
+    assert by_owner["root:physics"] == [{"name": "h100", "flavor": "H100", "concurrency": 64}]
+    assert by_owner["root:physics:ml"] == []
 
 
-def test_minutes_are_hours_and_types_are_flavors() -> None:
+def test_minutes_become_hours_and_types_become_flavors() -> None:
     rows = (ROOT, row("a", gpus="gres/gpu:a100=16,gres/gpu:h100=8", minutes="gres/gpu:a100=60030"))
     assert owners(convert(*rows, gpus={"a100": "A100-80GB"}))["root:a"] == [
         {"name": "a100-80gb", "flavor": "A100-80GB", "concurrency": 16, "maxGPUHours": 1000},
@@ -47,7 +47,7 @@ def test_minutes_are_hours_and_types_are_flavors() -> None:
     ]
 
 
-def test_a_parent_keeps_what_its_children_leave() -> None:
+def test_parent_keeps_the_gpus_that_its_children_leave() -> None:
     rows = [row("p", gpus="gres/gpu=64"), row("x", "p", "gres/gpu=16"), row("y", "p", "gres/gpu=32")]
     converted = convert(ROOT, *rows)
     assert owners(converted)["root:p"][0]["concurrency"] == 16
@@ -57,7 +57,7 @@ def test_a_parent_keeps_what_its_children_leave() -> None:
     assert "may use 16 GPUs more than it (64 − 32 − 48)" in "\n".join(map(str, converted.remarks))
 
 
-def test_limits_further_below_count_as_well() -> None:
+def test_limits_of_grandchildren_count_too() -> None:
     rows = [
         row("p", gpus="gres/gpu=64", minutes="gres/gpu=6000"),
         row("x", "p"),
@@ -69,12 +69,14 @@ def test_limits_further_below_count_as_well() -> None:
     assert (envelope["concurrency"], envelope["maxGPUHours"]) == (48, 80)
 
 
-def test_the_mapping_names_owners_and_what_is_below_follows() -> None:
-    found = owners(convert(ROOT, row("physics"), row("ml", "physics"), accounts={"physics": "org:science"}))
-    assert list(found) == ["root", "org:science", "org:science:ml"]
+def test_owner_in_the_mapping_applies_to_the_accounts_below() -> None:
+    by_owner = owners(
+        convert(ROOT, row("physics"), row("ml", "physics"), accounts={"physics": "org:science"})
+    )
+    assert list(by_owner) == ["root", "org:science", "org:science:ml"]
 
 
-def test_users_fair_shares_and_limits_of_jobs_are_remarked_on() -> None:
+def test_users_fair_shares_and_job_limits_get_remarks() -> None:
     rows = (
         row("a", Share="50", MaxTRES="gres/gpu=4", gpus="gres/gpu=8"),
         row("a", User="eva", gpus="gres/gpu=2"),
@@ -84,7 +86,7 @@ def test_users_fair_shares_and_limits_of_jobs_are_remarked_on() -> None:
         assert word in said
 
 
-def test_several_clusters_are_told_apart_by_their_label() -> None:
+def test_several_clusters_become_selectors() -> None:
     rows = (row("a", gpus="gres/gpu=8"), row("a", gpus="gres/gpu=4", Cluster="west"))
     assert owners(convert(*rows))["a"] == [
         {"name": "lab-h100", "flavor": "H100", "concurrency": 8, "selector": {"cluster": "lab"}},
@@ -92,7 +94,7 @@ def test_several_clusters_are_told_apart_by_their_label() -> None:
     ]
 
 
-def test_the_budgets_are_accepted_together() -> None:
+def test_converted_budgets_are_valid_together() -> None:
     rows = (ROOT, row("p", gpus="gres/gpu=64"), row("x", "p", "gres/gpu=16"))
     cluster = Cluster(0)
     cluster.submit(Document("assoc", body) for body in convert(*rows).documents)
@@ -112,11 +114,11 @@ def test_the_budgets_are_accepted_together() -> None:
         (HEADER + row(""), "Account: is empty"),
     ],
 )
-def test_mistakes(text: str, message: str) -> None:
+def test_mistake_is_refused(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         convert_accounts("assoc", text.encode(), SlurmMap(), "H100")
 
 
-def test_which_gpus_must_be_known() -> None:
+def test_gpus_without_a_type_need_a_flavor() -> None:
     with pytest.raises(InputError, match="gres/gpu has no type"):
         convert_accounts("assoc", (HEADER + row("a", gpus="gres/gpu=1")).encode(), SlurmMap(), None)

@@ -1,4 +1,4 @@
-"""The prologue, for real: bash runs converted scripts with the environment of a rank."""
+"""The prologue runs in bash, with converted scripts and the environment of a rank."""
 
 import signal
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobtree.importers.slurm.prologue import PROLOGUE, job_number
-from tests.unit.importers.pod import LIMIT_SECONDS, pod, pods, process
+from tests.unit.importers.local_pod import LIMIT_SECONDS, pod, pods, process
 
 HEAD = "#!/bin/bash\n#SBATCH --nodes=2 --gpus-per-node=8 --ntasks-per-node=8\n"
 ONE_TASK = "#!/bin/bash\n#SBATCH --nodes=2 --gpus-per-node=8\n"
@@ -15,7 +15,7 @@ SINGLE = "#!/bin/bash\n#SBATCH --nodes=1 --gpus=8\n"
 
 
 def wait_for(path: Path, running: "subprocess.Popen[str]") -> None:
-    """Until the file is there; the process must not end before."""
+    """Waits until the file exists; the process must not end before."""
     for _ in range(LIMIT_SECONDS * 100):
         if path.exists():
             return
@@ -50,7 +50,7 @@ def test_srun_takes_its_own_number_of_tasks() -> None:
     assert pods(script, 2) == sorted(str(rank) for rank in range(16))
 
 
-def test_uneven_tasks_are_dealt_out_in_blocks() -> None:
+def test_uneven_tasks_are_distributed_in_blocks() -> None:
     script = SINGLE.replace("--nodes=1", "--nodes=2 --ntasks=3") + (
         "srun bash -c 'echo $SLURM_NODEID:$SLURM_PROCID'; echo per node $SLURM_TASKS_PER_NODE\n"
     )
@@ -58,7 +58,7 @@ def test_uneven_tasks_are_dealt_out_in_blocks() -> None:
     assert pods(script, 2, gpus=4) == expected
 
 
-def test_the_list_of_nodes_is_understood_by_scontrol() -> None:
+def test_scontrol_expands_the_list_of_nodes() -> None:
     script = HEAD + 'scontrol show hostnames "$SLURM_JOB_NODELIST"; echo "me $SLURMD_NODENAME"\n'
     code, out, _ = pod(script, rank=1, nodes=2)
     hosts = [f"train-{rank}.train.lab.svc.cluster.local" for rank in range(2)]
@@ -70,7 +70,7 @@ def test_scontrol_expands_the_short_form() -> None:
     assert out == ["gpu08", "gpu09", "gpu10", "gpu12", "login"]
 
 
-def test_the_usual_lines_for_the_master_work() -> None:
+def test_usual_lines_for_the_master_address_work() -> None:
     script = HEAD + (
         'export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)\n'
         "export MASTER_PORT=$(expr 10000 + $(echo -n $SLURM_JOBID | tail -c 4))\n"
@@ -82,7 +82,7 @@ def test_the_usual_lines_for_the_master_work() -> None:
     assert first == second == [f"train-0.train.lab.svc.cluster.local {port} 16"]
 
 
-def test_programs_that_are_no_shell_find_the_stand_ins() -> None:
+def test_other_programs_find_srun_and_scontrol() -> None:
     script = (
         "#!/usr/bin/env python3\n#SBATCH --gpus=8 --nodes=2\nimport subprocess\n"
         "print(subprocess.getoutput('scontrol show hostname $SLURM_NODELIST | head -n1'))\n"
@@ -92,7 +92,7 @@ def test_programs_that_are_no_shell_find_the_stand_ins() -> None:
     assert (code, out) == (0, ["one", "train-0.train.lab.svc.cluster.local"]), err
 
 
-def test_steps_may_use_a_part_of_the_nodes() -> None:
+def test_step_may_use_a_part_of_the_nodes() -> None:
     script = ONE_TASK + (
         "srun --nodes=1 --ntasks=1 -w $(scontrol show hostnames | head -n1) echo head &\n"
         "srun -N1 -n 1 -r 1 echo tail &\nwait\nsrun -n1 echo once\n"
@@ -100,7 +100,7 @@ def test_steps_may_use_a_part_of_the_nodes() -> None:
     assert pods(script, 2) == ["head", "once", "tail"]
 
 
-def test_steps_side_by_side_have_gpus_of_their_own(tmp_path: Path) -> None:
+def test_parallel_steps_have_their_own_gpus(tmp_path: Path) -> None:
     script = SINGLE.replace("--gpus=8", "--ntasks=4 --gpus-per-task=2") + (
         "for part in 0 1 2 3; do\n"
         "  srun --ntasks=1 --exact bash -c 'echo $CUDA_VISIBLE_DEVICES; touch $HERE/$$; "
@@ -109,7 +109,7 @@ def test_steps_side_by_side_have_gpus_of_their_own(tmp_path: Path) -> None:
     assert pod(script, HERE=str(tmp_path))[1] == ["0,1", "2,3", "4,5", "6,7"]
 
 
-def test_tasks_of_a_step_have_gpus_of_their_own() -> None:
+def test_tasks_of_a_step_have_their_own_gpus() -> None:
     script = SINGLE.replace("--gpus=8", "--ntasks=4 --gpus-per-task=2") + (
         "srun bash -c 'echo $SLURM_LOCALID: $CUDA_VISIBLE_DEVICES'\n"
         "srun -n1 bash -c 'echo then $CUDA_VISIBLE_DEVICES'\n"
@@ -117,21 +117,21 @@ def test_tasks_of_a_step_have_gpus_of_their_own() -> None:
     assert pod(script)[1] == ["0: 0,1", "1: 2,3", "2: 4,5", "3: 6,7", "then 0,1"]
 
 
-def test_a_step_that_asks_for_too_many_gpus_says_so() -> None:
+def test_step_that_asks_for_too_many_gpus_fails_with_a_message() -> None:
     code, _, err = pod(SINGLE + "srun -n 2 --gpus-per-task=8 true\n")
     assert code == 1
     assert "16 GPUs are asked for, but the pod has 8" in err
 
 
 @pytest.mark.parametrize("options", ["", "set -euo pipefail\n"])
-def test_a_failing_task_fails_the_script(options: str) -> None:
+def test_failing_task_fails_the_script(options: str) -> None:
     code, out, _ = pod(
         HEAD + options + "srun bash -c 'exit $((SLURM_PROCID == 3 ? 7 : 0))' || exit $?\necho on\n", 0, 2
     )
     assert (code, out) == (7, [])
 
 
-def test_strict_scripts_run() -> None:
+def test_script_with_strict_shell_options_runs() -> None:
     script = (
         HEAD
         + "set -euo pipefail\nmodule purge\nml cuda/12\nsrun true\necho ok $(echo $SLURM_JOB_NUM_NODES)\n"
@@ -141,7 +141,7 @@ def test_strict_scripts_run() -> None:
     assert "module cuda/12: the image has to bring this along" in err
 
 
-def test_here_documents_and_process_numbers_arrive_unharmed() -> None:
+def test_here_documents_and_process_numbers_are_not_changed() -> None:
     script = (
         SINGLE + 'cat <<EOF | srun -n1 cat\n$$ $(echo nested $$) $(NODE_RANK) "quoted"\nEOF\necho "$$" >&2\n'
     )
@@ -151,7 +151,7 @@ def test_here_documents_and_process_numbers_arrive_unharmed() -> None:
     assert line == f'{number} nested {number}  "quoted"'
 
 
-def test_a_job_that_requeues_itself_is_started_again() -> None:
+def test_job_that_requeues_itself_starts_again() -> None:
     code, _, err = pod(SINGLE + "scontrol requeue $SLURM_JOB_ID\nexit 0\n")
     assert code == 75
     assert "starts the Run again" in err
@@ -181,7 +181,7 @@ def test_a_job_that_requeues_itself_is_started_again() -> None:
         ),
     ],
 )
-def test_the_end_of_a_pod_is_the_signal_that_was_asked_for(
+def test_script_gets_the_requested_signal_at_the_end_of_the_pod(
     directive: str, body: str, expected: list[str], tmp_path: Path
 ) -> None:
     ready = tmp_path / "ready"
@@ -194,10 +194,10 @@ def test_the_end_of_a_pod_is_the_signal_that_was_asked_for(
     assert sorted(out.splitlines()) == expected, err
 
 
-def test_nothing_is_left_behind(tmp_path: Path) -> None:
+def test_prologue_leaves_no_files(tmp_path: Path) -> None:
     pod(HEAD + "srun true\n", 0, 2, TMPDIR=str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_prologue_is_valid_bash() -> None:
+def test_prologue_is_valid_bash() -> None:
     subprocess.run(["/bin/bash", "-n", "-c", PROLOGUE], check=True, capture_output=True)

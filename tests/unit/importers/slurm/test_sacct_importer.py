@@ -15,14 +15,14 @@ def trace(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(convert_sacct("jobs", text.encode(), mapping, "H100")[0])))
 
 
-def test_jobs_with_gpus_are_a_trace_in_the_order_of_submission() -> None:
-    found = trace(
+def test_jobs_with_gpus_become_a_trace_in_the_order_of_submission() -> None:
+    rows = trace(
         HEADER + "11|eva|phys|2026-01-05T09:10:00|01:00:00|cpu=8,gres/gpu:a100=4,gres/gpu=4|COMPLETED|\n"
         "11.batch||phys|2026-01-05T09:10:00|01:00:00|cpu=8,gres/gpu=4|COMPLETED|\n"
         "10|ben|chem|2026-01-05T09:00:00|1-02:00:00|gres/gpu=8|CANCELLED by 1000|\n"
         "12_3|ben|chem|2026-01-05T09:20:00|00:00:30|cpu=4|FAILED|\n"
     )
-    assert found == [
+    assert rows == [
         {
             "job_id": "10",
             "user_or_team": "chem",
@@ -44,14 +44,14 @@ def test_jobs_with_gpus_are_a_trace_in_the_order_of_submission() -> None:
     ]
 
 
-def test_the_header_is_as_promised() -> None:
+def test_header_has_the_columns_of_a_trace() -> None:
     text, _ = convert_sacct(
         "jobs", (HEADER + "1|a|b|2026-01-05T09:00:00|5|gres/gpu=1|RUNNING|\n").encode(), SlurmMap(), None
     )
     assert text.splitlines()[0] == "job_id,user_or_team,submit_s,duration_s,gpus,gpu_type,status"
 
 
-def test_raw_seconds_and_requested_gpus_will_do() -> None:
+def test_raw_seconds_and_requested_gpus_are_accepted() -> None:
     header = "JobID|Submit|ElapsedRaw|AllocTRES|ReqTRES|State\n"
     text = f"{header}5|2026-01-05T09:00:00|77||gres/gpu=2|PENDING\n"
     (job,) = trace(text)
@@ -67,6 +67,6 @@ def test_raw_seconds_and_requested_gpus_will_do() -> None:
         ("JobID|State|\n", "has no column Submit"),
     ],
 )
-def test_mistakes(text: str, message: str) -> None:
+def test_mistake_is_refused(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         trace(text)

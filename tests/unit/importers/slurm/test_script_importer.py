@@ -89,7 +89,7 @@ CONVERTED = {
 # Arrays
 
 
-def test_an_array_is_several_runs_that_know_their_numbers() -> None:
+def test_array_becomes_several_runs_with_their_numbers() -> None:
     converted = convert(("job.sh", "-J sweep --array=2,4,8 -G1 -t5"), namespace="lab")
     assert names(converted) == ["sweep-2", "sweep-4", "sweep-8"]
     found = variables(converted.documents[1]["spec"])
@@ -99,33 +99,33 @@ def test_an_array_is_several_runs_that_know_their_numbers() -> None:
     assert [found[f"SLURM_ARRAY_TASK_{name}"] for name in wanted] == ["3", "2", "8", "2"]
 
 
-def test_an_array_that_limits_itself_is_a_tree_with_a_quota() -> None:
+def test_limited_array_becomes_a_tree_with_a_quota() -> None:
     spec = one("--array=0-15%4 -N1 --gpus-per-node=8 -t5")
     assert spec["quota"] == {"maxGPUs": 32}
     assert [stage["name"] for stage in spec["stages"]] == [str(number) for number in range(16)]
     assert variables(spec["stages"][3])["SLURM_ARRAY_TASK_ID"] == "3"
 
 
-def test_a_long_array_that_limits_itself_has_two_levels() -> None:
+def test_long_limited_array_becomes_a_tree_of_two_levels() -> None:
     spec = one("--array=1-100%10 -G1 -t5")
     assert [len(part["stages"]) for part in spec["stages"]] == [64, 36]
 
 
-def test_a_tree_that_no_cluster_could_store_is_refused() -> None:
+def test_tree_too_large_for_a_cluster_is_refused() -> None:
     with pytest.raises(InputError, match="a cluster stores at most 1000000; split it"):
         one("--array=1-1000%10 -G1 -t5")
 
 
-def test_a_limit_that_limits_nothing_is_none() -> None:
+def test_limit_of_the_whole_array_has_no_effect() -> None:
     assert len(convert(("job.sh", "--array=0-3%4 -G1")).documents) == 4
 
 
-def test_an_array_without_gpus_cannot_be_limited() -> None:
+def test_limited_array_without_gpus_is_refused() -> None:
     with pytest.raises(InputError, match="an array without GPUs cannot be limited to 4 at a time"):
         one("--array=0-15%4")
 
 
-def test_names_that_would_come_twice_are_refused() -> None:
+def test_duplicate_names_are_refused() -> None:
     with pytest.raises(InputError, match="another Run is named a-1: choose another --job-name"):
         convert(("x.sh", "-J a-1 -G1"), ("y.sh", "-J a --array=0-2 -G1"))
 
@@ -133,7 +133,7 @@ def test_names_that_would_come_twice_are_refused() -> None:
 # Dependencies
 
 
-def test_scripts_given_together_follow_each_other_by_name() -> None:
+def test_scripts_converted_together_follow_each_other_by_name() -> None:
     converted = convert(
         ("prep.sh", "-J prep -G1"),
         ("train.sh", "-J train -G8 -d afterok:prep"),
@@ -147,18 +147,18 @@ def test_scripts_given_together_follow_each_other_by_name() -> None:
     ]
 
 
-def test_numbers_are_known_from_the_mapping() -> None:
+def test_job_numbers_are_in_the_mapping() -> None:
     assert one("-G1 -d afterok:7")["follow"] == {"after": ["seven"]}
 
 
-def test_following_an_array_is_following_all_of_it_or_the_same_element() -> None:
+def test_dependency_on_an_array_is_on_all_elements_or_the_same_one() -> None:
     converted = convert(("a.sh", "-J a --array=1-2 -G1"), ("b.sh", "-J b --array=1-2 -G1 -d aftercorr:a"))
     assert [run["spec"]["follow"]["after"] for run in converted.documents[2:]] == [["a-1"], ["a-2"]]
     converted = convert(("a.sh", "-J a --array=1-2 -G1"), ("b.sh", "-J b -G1 -d afterok:a"))
     assert converted.documents[2]["spec"]["follow"]["after"] == ["a-1", "a-2"]
 
 
-def test_singleton_follows_the_last_of_its_name() -> None:
+def test_singleton_follows_the_last_job_of_its_name() -> None:
     scripts = [(f"{number}.sh", "-J same -G1 -d singleton") for number in range(3)]
     converted = convert(*scripts)
     assert names(converted) == ["same", "same-2", "same-3"]
@@ -180,7 +180,7 @@ def test_singleton_follows_the_last_of_its_name() -> None:
         ("whenever:7", "is unknown"),
     ],
 )
-def test_other_dependencies_are_remarked_on(dependency: str, said: str) -> None:
+def test_other_dependencies_get_a_remark(dependency: str, said: str) -> None:
     assert said in remarks(convert(("job.sh", f"-G1 -t5 -d {dependency}")))
 
 
@@ -232,7 +232,7 @@ def test_partitions_constraints_accounts_and_qos_are_mapped() -> None:
         ("a: [", "is not YAML"),
     ],
 )
-def test_a_wrong_mapping_is_refused_with_the_field(mapping: str, message: str) -> None:
+def test_wrong_mapping_is_refused_with_the_field(mapping: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_map("site.yaml", mapping.encode())
 
@@ -246,7 +246,7 @@ def test_a_wrong_mapping_is_refused_with_the_field(mapping: str, message: str) -
         ("-G1", "owner: o\ngpuType: H", "has no image"),
     ],
 )
-def test_owner_gpu_type_and_image_are_not_guessed(options: str, mapping: str, message: str) -> None:
+def test_missing_owner_gpu_type_or_image_is_refused(options: str, mapping: str, message: str) -> None:
     with pytest.raises(InputError) as refused:
         one(options, mapping)
     assert message in str(refused.value)
@@ -255,7 +255,7 @@ def test_owner_gpu_type_and_image_are_not_guessed(options: str, mapping: str, me
 # What becomes of single options
 
 
-def test_signal_requeue_and_open_mode() -> None:
+def test_signal_requeue_and_open_mode_are_converted() -> None:
     spec = one("-G8 -t60 --signal=B:USR1@120 --requeue --open-mode=append")
     assert spec["runtime"] == {"checkpoint": "2m", "onNotice": "Checkpoint", "maxDuration": "1h"}
     assert spec["template"]["spec"]["terminationGracePeriodSeconds"] == 120
@@ -268,14 +268,14 @@ def test_signal_requeue_and_open_mode() -> None:
             one(f"-G8 {bad}")
 
 
-def test_switches_are_groups() -> None:
+def test_switches_become_groups() -> None:
     assert one("-N4 --gpus-per-node=8 --switches=1")["locality"] == {"groupGPUs": 32}
     assert one("-N4 --gpus-per-node=8 --switches=2@1:00")["locality"] == {"groupGPUs": 16}
     assert "locality" not in one("-N4 --gpus-per-node=8 --switches=3")
     assert "locality" not in one("-N2-4 --gpus-per-node=8 --switches=1")
 
 
-def test_cpu_and_memory_are_of_a_pod() -> None:
+def test_cpu_and_memory_are_converted_per_pod() -> None:
     resources = container(one("-N2 --ntasks-per-node=4 -c 6 --mem-per-cpu=2G --gpus-per-node=4"))["resources"]
     assert resources == {"requests": {"cpu": "24", "memory": "48Gi"}, "limits": {"memory": "48Gi"}}
     resources = container(one("-N2 --cpus-per-gpu=8 --mem-per-gpu=100G --gpus-per-node=4"))["resources"]
@@ -284,7 +284,7 @@ def test_cpu_and_memory_are_of_a_pod() -> None:
     assert "resources" not in container(one("-n16 --gpus-per-task=1 -c 4"))
 
 
-def test_variables_are_exported() -> None:
+def test_exported_variables_are_converted() -> None:
     options = "-G1 --export=ALL,A=1,B,C"
     converted = convert(("job.sh", options), environment={"B": "two $$"})
     found = variables(converted.documents[0]["spec"])
@@ -295,7 +295,7 @@ def test_variables_are_exported() -> None:
         one("-G1 --export=1x=2")
 
 
-def test_an_environment_file_is_read() -> None:
+def test_environment_file_is_read() -> None:
     text = b"# overrides\nSBATCH_TIMELIMIT=5\nexport SBATCH_QOS='low'\n\nEMPTY=\n"
     expected = {"SBATCH_TIMELIMIT": "5", "SBATCH_QOS": "low", "EMPTY": ""}
     assert read_environment("env", text) == expected
@@ -303,7 +303,7 @@ def test_an_environment_file_is_read() -> None:
         read_environment("env", b"nonsense\n")
 
 
-def test_every_option_is_converted_or_remarked_on() -> None:
-    """What nothing reads must at least be said."""
+def test_every_option_is_converted_or_gets_a_remark() -> None:
+    """An option that is not converted gets a remark."""
     assert set(OPTIONS) - set(INSTEAD) - SILENT == CONVERTED
     assert not set(INSTEAD) & CONVERTED

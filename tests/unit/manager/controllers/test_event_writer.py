@@ -1,4 +1,4 @@
-"""Events as they are written."""
+"""Events have valid names, and their writing leaves connections for decisions."""
 
 import asyncio
 import re
@@ -17,24 +17,25 @@ from tests.unit.core.build import T0, run
 
 SUBDOMAIN = re.compile(
     r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
-)  # as Kubernetes has it
+)  # the rule of Kubernetes
 
 
 @pytest.mark.parametrize(
     "name", ["r", "a.b", f"{'a' * 199}.b", f"{'a' * 199}-b", f"{'a' * 197}.-.b", "n" * 240]
 )
-def test_the_name_of_an_event_is_one_that_kubernetes_takes(name: str) -> None:
-    asked = run("r", "org", 8)
-    named = msgspec.structs.replace(asked, metadata=msgspec.structs.replace(asked.metadata, name=name))
+def test_name_of_an_event_is_valid(name: str) -> None:
+    original = run("r", "org", 8)
+    metadata = msgspec.structs.replace(original.metadata, name=name)
+    named = msgspec.structs.replace(original, metadata=metadata)
     document = event_document(EventNote(named, "Admitted", "it starts", T0))
-    made = document["metadata"]
-    assert isinstance(made, dict)
-    assert SUBDOMAIN.fullmatch(made["name"])
-    assert len(made["name"]) <= 253
+    written = document["metadata"]
+    assert isinstance(written, dict)
+    assert SUBDOMAIN.fullmatch(written["name"])
+    assert len(written["name"]) <= 253
 
 
-class Slow:
-    """A server that takes its time; it remembers how many requests were under way at once."""
+class SlowServer:
+    """A slow server; it records how many requests were sent at the same time."""
 
     def __init__(self) -> None:
         self.served = self.most = self._now = 0
@@ -49,16 +50,16 @@ class Slow:
         return b"{}"
 
 
-def test_many_events_leave_room_for_decisions() -> None:
-    server = Slow()
+def test_number_of_events_written_at_once_is_limited() -> None:
+    server = SlowServer()
 
-    async def tell() -> None:
+    async def write_events() -> None:
         view = ClusterView("jobtree-system", lambda *_: None, lambda: None)
-        herald = EventWriter(Writer(server, Gate()), view, Log())  # type: ignore[arg-type]
-        herald.write_events(
+        writer = EventWriter(Writer(server, Gate()), view, Log())  # type: ignore[arg-type]
+        writer.write_events(
             EventNote(run("r", "org", 8), "Admitted", f"it starts {number}", T0) for number in range(40)
         )
-        await herald.drain()
+        await writer.drain()
 
-    asyncio.run(tell())
+    asyncio.run(write_events())
     assert (server.served, server.most) == (40, EVENTS_AT_ONCE)

@@ -1,4 +1,4 @@
-"""Old leases leave for the archive, whatever dies on the way: nothing is lost, nothing counts twice."""
+"""Old leases move to the archive: none is lost or counted twice when the manager dies or a write fails."""
 
 import os
 from pathlib import Path
@@ -10,8 +10,8 @@ from jobtree.archive.archive_directory import ArchiveDirectory
 from jobtree.archive.archive_reader import read_archive
 from jobtree.kube.http.api_errors import StatusError, UnreachableError
 from jobtree.kube.http.api_resources import BUDGETS, LEASES, RUNS
-from tests.unit.manager.cluster import Body, Fault, Manager, Server, StoppedError
-from tests.unit.manager.stage import POLICY, finish_pods, put_budget, put_nodes, put_policy, put_run
+from tests.unit.manager.cluster_objects import POLICY, finish_pods, put_budget, put_nodes, put_policy, put_run
+from tests.unit.manager.memory_cluster import Body, Fault, Manager, Server, StoppedError
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def archive(tmp_path: Path) -> ArchiveDirectory:
 
 
 def begin(server: Server) -> None:
-    """A Run that ends, one that was deleted, and one that goes on with another payer's money."""
+    """Puts three Runs: one will complete, one will be deleted, one will shrink."""
     put_policy(server, f"{POLICY}leaseRetention: 30m\n")
     put_nodes(server, "nv-a", 4)
     put_budget(server, "org", 64, maxGPUHours=1000)
@@ -35,8 +35,8 @@ def shrink(server: Server) -> None:
     )
 
 
-def live(server: Server, manager: Manager) -> None:
-    """Until leases of all three have ended, but none is old enough to leave."""
+def end_leases(server: Server, manager: Manager) -> None:
+    """Ends a lease of each of the three Runs; none is old enough for the archive yet."""
     manager.settle()
     server.now += 10 * 60_000
     finish_pods(server, "done")
@@ -45,37 +45,37 @@ def live(server: Server, manager: Manager) -> None:
     manager.settle()
 
 
-def grown_old(archive: ArchiveDirectory | None) -> tuple[Server, Manager]:
+def with_old_leases(archive: ArchiveDirectory | None) -> tuple[Server, Manager]:
     server = Server()
     begin(server)
     manager = Manager(server, archive=archive)
-    live(server, manager)
+    end_leases(server, manager)
     server.now += HOUR
     return server, manager
 
 
 def sums(server: Server) -> dict[str, object]:
-    """What a manager knows that begins now and has no archive."""
+    """Returns the sums of a manager that starts now without an archive."""
     server.watchers = []
-    return known_by(Manager(server))
+    return sums_of(Manager(server))
 
 
-def known_by(manager: Manager) -> dict[str, object]:
-    """All that limits count and statuses tell."""
+def sums_of(manager: Manager) -> dict[str, object]:
+    """Returns the usage of envelopes and Runs, as limits and statuses count it."""
     world = manager.model.world
     at = world.now
     envelopes = {
         "/".join(key): (
-            one.account.used(at),
-            one.lending_account.used(at),
-            {name: tally.used(at) for name, tally in one.by_class.items()},
+            envelope.account.used(at),
+            envelope.lending_account.used(at),
+            {name: account.used(at) for name, account in envelope.by_class.items()},
         )
-        for key, one in world.budgets.envelopes.items()
+        for key, envelope in world.budgets.envelopes.items()
     }
     runs = {
         key[1]: (
             state.usage.closed_charge,
-            {payer: tally.used(at) for payer, tally in state.usage.by_payer.items()},
+            {payer: account.used(at) for payer, account in state.usage.by_payer.items()},
         )
         for key, state in world.runs.items()
     }
@@ -83,9 +83,9 @@ def known_by(manager: Manager) -> dict[str, object]:
 
 
 def archived(archive: ArchiveDirectory) -> list[str]:
-    found = read_archive(archive)
-    assert found.problems == []
-    return sorted(body["metadata"]["name"] for body in found.bodies)
+    content = read_archive(archive)
+    assert content.problems == []
+    return sorted(body["metadata"]["name"] for body in content.bodies)
 
 
 def names(bodies: list[Body]) -> list[str]:
@@ -97,55 +97,57 @@ def ended(server: Server) -> list[str]:
 
 
 def expected() -> tuple[list[str], dict[str, object]]:
-    """Closed leases and all sums of a cluster that archives nothing."""
-    server, manager = grown_old(None)
+    """Returns the closed leases and the sums of a cluster without an archive."""
+    server, manager = with_old_leases(None)
     manager.settle()
     return ended(server), sums(server)
 
 
 def check_end(server: Server, manager: Manager, archive: ArchiveDirectory) -> None:
-    """In the end old leases are in the archive, none is in the cluster, and sums are what they were."""
+    """Checks that old leases are only in the archive, and that the sums are the same."""
     manager.settle()
-    closed, known = expected()
+    closed, expected_sums = expected()
     assert len(closed) == 3
     assert ended(server) == []
     assert archived(archive) == closed
     assert manager.violations == []
-    assert known_by(manager) == known
-    assert sums(server) == known
+    assert sums_of(manager) == expected_sums
+    assert sums(server) == expected_sums
 
 
-def test_old_leases_leave_and_their_hours_stay(archive: ArchiveDirectory) -> None:
-    server, manager = grown_old(archive)
+def test_old_leases_move_to_the_archive_and_their_hours_stay(archive: ArchiveDirectory) -> None:
+    server, manager = with_old_leases(archive)
     check_end(server, manager, archive)
 
 
-def test_a_manager_that_begins_anew_without_the_archive_knows_every_hour(archive: ArchiveDirectory) -> None:
-    server, manager = grown_old(archive)
+def test_restarted_manager_without_the_archive_has_the_same_hours(archive: ArchiveDirectory) -> None:
+    server, manager = with_old_leases(archive)
     manager.settle()
-    again = Manager(server)
-    again.settle()
+    restarted = Manager(server)
+    restarted.settle()
     for key, envelope in manager.model.world.budgets.envelopes.items():
         assert (
-            again.model.world.budgets.envelopes[key].account.closed_usage == envelope.account.closed_usage > 0
+            restarted.model.world.budgets.envelopes[key].account.closed_usage
+            == envelope.account.closed_usage
+            > 0
         )
     for key, state in manager.model.world.runs.items():
-        assert again.model.world.runs[key].usage.closed_charge == state.usage.closed_charge
-    assert again.violations == []
+        assert restarted.model.world.runs[key].usage.closed_charge == state.usage.closed_charge
+    assert restarted.violations == []
 
 
-def test_without_an_archive_nothing_leaves() -> None:
-    server, manager = grown_old(None)
+def test_leases_stay_when_there_is_no_archive() -> None:
+    server, manager = with_old_leases(None)
     server.now += 10 * HOUR
     manager.settle()
     assert len(ended(server)) == 3
 
 
-def test_leases_that_are_not_old_enough_stay(archive: ArchiveDirectory) -> None:
+def test_leases_stay_until_their_retention_ends(archive: ArchiveDirectory) -> None:
     server = Server()
     begin(server)
     manager = Manager(server, archive=archive)
-    live(server, manager)
+    end_leases(server, manager)
     server.now += 30 * 60_000 - 1
     manager.settle()
     assert len(ended(server)) == 3
@@ -155,9 +157,12 @@ def test_leases_that_are_not_old_enough_stay(archive: ArchiveDirectory) -> None:
 
 
 def archives_despite_crash(directory: Path, writes: int) -> bool:
-    """Kills a manager after so many writes, if it makes that many; the next manager finishes."""
+    """Kills a manager after ``writes`` writes, and lets the next manager finish.
+
+    Returns whether the manager made so many writes.
+    """
     archive = ArchiveDirectory(str(directory / f"archive-{writes}"))
-    server, _ = grown_old(archive)
+    server, _ = with_old_leases(archive)
     try:
         Manager(server, writes, archive).settle()
     except StoppedError:
@@ -167,9 +172,9 @@ def archives_despite_crash(directory: Path, writes: int) -> bool:
 
 
 def archive_despite_fault(directory: Path, number: int, *, after: bool) -> None:
-    """Makes the connection fail at one write, before or after it takes effect."""
+    """Lets one write fail, before or after it takes effect, and lets the manager finish."""
     archive = ArchiveDirectory(str(directory / f"archive-{number}"))
-    server, manager = grown_old(archive)
+    server, manager = with_old_leases(archive)
     server.writes = 0
     server.fault = Fault(number, UnreachableError("cut off", may_have_happened=True), after=after)
     manager.settle()
@@ -186,10 +191,10 @@ def test_no_lease_is_lost_or_counted_twice_when_a_write_fails(tmp_path: Path, af
     archive_despite_fault(tmp_path, 3, after=after)
 
 
-def test_an_archive_that_is_full_keeps_every_lease_and_says_so(
+def test_leases_stay_when_the_archive_is_full(
     archive: ArchiveDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server, manager = grown_old(archive)
+    server, manager = with_old_leases(archive)
 
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
@@ -205,15 +210,15 @@ def test_an_archive_that_is_full_keeps_every_lease_and_says_so(
     assert b"jobtree_archive_failing 0.0" in manager.metrics.page()
 
 
-def test_a_lease_whose_carrying_is_refused_stays(
+def test_lease_stays_when_its_usage_cannot_be_carried(
     archive: ArchiveDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server, manager = grown_old(archive)
+    server, manager = with_old_leases(archive)
     change = server.change
 
     def refusing(path: str, body: Body, subresource: str, *, merge: bool) -> Body:
         if "/budgets/" in path:
-            raise StatusError(403, "Forbidden", "not today")
+            raise StatusError(403, "Forbidden", "refused")
         return change(path, body, subresource, merge=merge)
 
     with monkeypatch.context() as patch:
@@ -225,8 +230,8 @@ def test_a_lease_whose_carrying_is_refused_stays(
     check_end(server, manager, archive)
 
 
-def test_leases_of_a_budget_that_is_gone_leave_too(archive: ArchiveDirectory) -> None:
-    server, manager = grown_old(archive)
+def test_leases_of_a_deleted_budget_move_to_the_archive(archive: ArchiveDirectory) -> None:
+    server, manager = with_old_leases(archive)
     old = ended(server)
     server.delete(BUDGETS.path(name="org"))
     manager.settle()
@@ -234,10 +239,10 @@ def test_leases_of_a_budget_that_is_gone_leave_too(archive: ArchiveDirectory) ->
     assert archived(archive) == old
 
 
-def test_a_budget_made_anew_while_the_manager_lives_is_told_what_it_carries(
+def test_recreated_budget_gets_its_carried_usage(
     archive: ArchiveDirectory,
 ) -> None:
-    server, manager = grown_old(archive)
+    server, manager = with_old_leases(archive)
     manager.settle()
     carried = server.all(BUDGETS)[0]["status"]["carried"]["envelopes"]
     server.delete(BUDGETS.path(name="org"))
@@ -247,28 +252,29 @@ def test_a_budget_made_anew_while_the_manager_lives_is_told_what_it_carries(
     assert manager.violations == []
 
 
-def test_a_closed_lease_that_somebody_deletes_still_counts() -> None:
-    server, manager = grown_old(None)
-    (lease,) = (one for one in server.all(LEASES) if one["spec"]["runRef"]["name"] == "done")
+def test_closed_lease_deleted_by_a_user_still_counts() -> None:
+    server, manager = with_old_leases(None)
+    (lease,) = (lease for lease in server.all(LEASES) if lease["spec"]["runRef"]["name"] == "done")
     used = 8 * 10 * 60
     server.delete(LEASES.path(name=lease["metadata"]["name"]))
     manager.settle()
-    assert [one for one in manager.violations if "deleted while its hours counted" in one]
+    assert any("deleted while its hours counted" in violation for violation in manager.violations)
     (carried,) = server.all(BUDGETS)[0]["status"]["carried"]["envelopes"]
     assert carried["gpuSeconds"]["owned"] == format_micro(used * 1_000_000)
-    again = Manager(server)
-    again.settle()
-    assert again.violations == []
+    restarted = Manager(server)
+    restarted.settle()
+    assert restarted.violations == []
     key = ("org", carried["name"])
-    world, known = again.model.world, manager.model.world
+    world, expected_world = restarted.model.world, manager.model.world
     assert (
-        world.budgets.envelopes[key].account.closed_usage == known.budgets.envelopes[key].account.closed_usage
+        world.budgets.envelopes[key].account.closed_usage
+        == expected_world.budgets.envelopes[key].account.closed_usage
     )
 
 
-def test_what_another_manager_set_aside_is_read_anew(archive: ArchiveDirectory) -> None:
-    """A new leader saw the leases gone before it saw who carries them: what others wrote is not undone."""
-    server, _ = grown_old(archive)
+def test_new_leader_keeps_carried_usage_that_it_sees_late(archive: ArchiveDirectory) -> None:
+    """A new leader sees that leases are gone before it sees the carried usage; it keeps what others wrote."""
+    server, _ = with_old_leases(archive)
     stale = {path: body for path, body in server.objects.items() if body["kind"] in ("Budget", "Run")}
     Manager(server, archive=archive).settle()
     late = {path: server.objects[path] for path in stale}
@@ -276,9 +282,9 @@ def test_what_another_manager_set_aside_is_read_anew(archive: ArchiveDirectory) 
     standby = Manager(server)
     for path, body in late.items():
         server.objects[path] = body
-        standby._watch(path, body, there=True)
+        standby._watch(path, body, exists=True)
     put_run(server, "last", "org", 8)
     standby.settle()
-    told = server.all(BUDGETS)[0]["status"]["carried"]["envelopes"]
-    assert told == late[BUDGETS.path(name="org")]["status"]["carried"]["envelopes"]
+    carried = server.all(BUDGETS)[0]["status"]["carried"]["envelopes"]
+    assert carried == late[BUDGETS.path(name="org")]["status"]["carried"]["envelopes"]
     assert {**sums(server), "last": None} == {**expected()[1], "last": None}

@@ -1,4 +1,4 @@
-"""What pods tell of their Run, and what they use of their node."""
+"""The outcomes of Runs and ranks follow from pods, and so do the used GPUs of a node."""
 
 import msgspec
 import pytest
@@ -14,13 +14,13 @@ from tests.unit.core.build import run
 
 RUN = run("r", "org", 16)
 UID = RUN.metadata.uid
-CAST = PodSet(1, 8, (PodPlacement("0-0-1", "n1", 8, 0, 0, 0), PodPlacement("0-1-1", "n2", 8, 0, 1, 1)))
-COMPANY = DesiredPods(RUN, CAST)
+POD_SET = PodSet(1, 8, (PodPlacement("0-0-1", "n1", 8, 0, 0, 0), PodPlacement("0-1-1", "n2", 8, 0, 1, 1)))
+DESIRED = DesiredPods(RUN, POD_SET)
 RUN_KEY = (RUN.metadata.namespace, RUN.metadata.name)
 NAMES = [f"r-{UID[:8]}-0-0-1", f"r-{UID[:8]}-0-1-1"]
 
 
-def live(
+def stored_pod(
     rank: int,
     phase: str = "Running",
     *,
@@ -44,29 +44,31 @@ def live(
     return StoredObject(pod.uid, pod.name, namespace, "1", LivePod(pod, {}, phase, reason, deleted, ""))
 
 
-def came(*pods: StoredObject[LivePod]) -> list[Change[LivePod]]:
+def additions(*pods: StoredObject[LivePod]) -> list[Change[LivePod]]:
     return [Change(None, pod) for pod in pods]
 
 
-def told(roster: ObservedPods, asked: set[str] | None = None) -> list[tuple[bool, tuple[int, int]] | str]:
-    found: list[tuple[bool, tuple[int, int]] | str] = []
-    for news in roster.outcomes(UID, COMPANY, 5, asked or set()):
-        if isinstance(news, RankLost):
-            found.append((news.failed, news.group_rank))
-        elif isinstance(news, RunSucceeded):
-            found.append("done")
-    return found
+def outcomes(
+    roster: ObservedPods, ended_by_us: set[str] | None = None
+) -> list[tuple[bool, tuple[int, int]] | str]:
+    seen: list[tuple[bool, tuple[int, int]] | str] = []
+    for outcome in roster.outcomes(UID, DESIRED, 5, ended_by_us or set()):
+        if isinstance(outcome, RankLost):
+            seen.append((outcome.failed, outcome.group_rank))
+        elif isinstance(outcome, RunSucceeded):
+            seen.append("done")
+    return seen
 
 
-def test_all_ranks_succeeded_is_told_once() -> None:
+def test_success_of_all_ranks_is_reported_once() -> None:
     roster = ObservedPods()
-    roster.handle_changes(came(live(0, "Succeeded"), live(1)))
-    assert told(roster) == []
-    roster.handle_changes(came(live(1, "Succeeded")))
-    assert told(roster) == ["done"]
-    assert told(roster) == []
+    roster.handle_changes(additions(stored_pod(0, "Succeeded"), stored_pod(1)))
+    assert outcomes(roster) == []
+    roster.handle_changes(additions(stored_pod(1, "Succeeded")))
+    assert outcomes(roster) == ["done"]
+    assert outcomes(roster) == []
     roster.clear_reported(UID)
-    assert told(roster) == ["done"]
+    assert outcomes(roster) == ["done"]
 
 
 @pytest.mark.parametrize(
@@ -79,73 +81,75 @@ def test_all_ranks_succeeded_is_told_once() -> None:
         ("NodeShutdown", False),
     ],
 )
-def test_a_failed_rank_counts_unless_somebody_else_ended_it(reason: str, counts: bool) -> None:
+def test_failed_rank_counts_unless_somebody_else_ended_its_pod(reason: str, counts: bool) -> None:
     roster = ObservedPods()
-    roster.handle_changes(came(live(0), live(1, "Failed", reason=reason)))
-    assert told(roster) == [(counts, (0, 1))]
+    roster.handle_changes(additions(stored_pod(0), stored_pod(1, "Failed", reason=reason)))
+    assert outcomes(roster) == [(counts, (0, 1))]
 
 
-def test_a_pod_that_is_gone_is_lost_if_it_was_ever_there() -> None:
+def test_deleted_pod_is_a_lost_rank_if_it_was_seen() -> None:
     roster = ObservedPods()
-    roster.handle_changes(came(live(0)))
-    assert told(roster) == [], "the other one was not made yet"
-    roster.handle_changes([Change(live(0), None)])
-    assert told(roster) == [(False, (0, 0))]
+    roster.handle_changes(additions(stored_pod(0)))
+    assert outcomes(roster) == [], "the other pod was not created yet"
+    roster.handle_changes([Change(stored_pod(0), None)])
+    assert outcomes(roster) == [(False, (0, 0))]
 
 
-def test_a_pod_that_others_delete_is_lost_and_one_that_we_end_is_not() -> None:
+def test_pod_deleted_by_others_is_a_lost_rank() -> None:
     roster = ObservedPods()
-    roster.handle_changes(came(live(0, deleted="2026-01-05T09:00:00Z"), live(1)))
-    assert told(roster, {"pod-0-ns"}) == []
-    assert told(roster) == [(False, (0, 0))]
+    roster.handle_changes(additions(stored_pod(0, deleted="2026-01-05T09:00:00Z"), stored_pod(1)))
+    assert outcomes(roster, {"pod-0-ns"}) == []
+    assert outcomes(roster) == [(False, (0, 0))]
 
 
-def test_a_rank_that_moves_is_not_lost_with_its_old_pod() -> None:
+def test_moved_rank_is_not_lost_with_its_old_pod() -> None:
     roster = ObservedPods()
-    roster.handle_changes(came(live(0), live(1, node="elsewhere")))
-    assert told(roster) == []
+    roster.handle_changes(additions(stored_pod(0), stored_pod(1, node="elsewhere")))
+    assert outcomes(roster) == []
 
 
-def test_a_pod_of_another_namespace_tells_nothing_of_a_run_whatever_it_says() -> None:
+def test_pod_of_another_namespace_is_no_rank_of_the_run() -> None:
     roster = ObservedPods()
-    roster.handle_changes(came(live(0), live(1)))
-    roster.handle_changes(came(live(0, "Failed", namespace="eve"), live(1, "Succeeded", namespace="eve")))
-    assert told(roster) == []
-    roster.handle_changes([Change(live(0, namespace="eve"), None)])
-    assert (told(roster), sorted(roster.pods_of(RUN))) == ([], NAMES)
+    roster.handle_changes(additions(stored_pod(0), stored_pod(1)))
+    roster.handle_changes(
+        additions(stored_pod(0, "Failed", namespace="eve"), stored_pod(1, "Succeeded", namespace="eve"))
+    )
+    assert outcomes(roster) == []
+    roster.handle_changes([Change(stored_pod(0, namespace="eve"), None)])
+    assert (outcomes(roster), sorted(roster.pods_of(RUN))) == ([], NAMES)
 
 
-def test_gpus_of_a_node_are_those_of_pods_that_have_not_ended_and_those_asked_for() -> None:
+def test_used_gpus_of_a_node_are_those_of_live_and_requested_pods() -> None:
     roster = ObservedPods()
-    roster.handle_changes(came(live(0)))
+    roster.handle_changes(additions(stored_pod(0)))
     roster.expect_pod(("ns", NAMES[1]), "n2", 8)
     assert (roster.used("n1"), roster.used("n2"), roster.used("n3")) == (8, 8, 0)
-    roster.handle_changes(came(live(1)))
+    roster.handle_changes(additions(stored_pod(1)))
     assert roster.used("n2") == 8
-    roster.handle_changes([Change(live(0), live(0, "Succeeded")), Change(live(1), None)])
+    roster.handle_changes([Change(stored_pod(0), stored_pod(0, "Succeeded")), Change(stored_pod(1), None)])
     assert (roster.used("n1"), roster.used("n2")) == (0, 0)
 
 
-def test_a_standby_pod_that_somebody_evicts_is_told_and_one_that_jobtree_ends_is_not() -> None:
+def test_standby_pod_evicted_by_others_is_reported() -> None:
     standby = PodPlacement("spare-2-0", "n3", 8, 0)
-    spared = DesiredPods(RUN, PodSet(1, 8, (*CAST.placements, standby)))
+    spared = DesiredPods(RUN, PodSet(1, 8, (*POD_SET.placements, standby)))
     name = f"r-{UID[:8]}-spare-2-0"
 
     def pod(phase: str = "Running", deleted: str | None = None) -> StoredObject[LivePod]:
-        known = live(0, phase, deleted=deleted)
-        value = msgspec.structs.replace(known.value.pod, name=name, uid="standby", node="n3")
-        return StoredObject("standby", name, "ns", "1", msgspec.structs.replace(known.value, pod=value))
+        base = stored_pod(0, phase, deleted=deleted)
+        value = msgspec.structs.replace(base.value.pod, name=name, uid="standby", node="n3")
+        return StoredObject("standby", name, "ns", "1", msgspec.structs.replace(base.value, pod=value))
 
-    def news(*asked: str) -> list[object]:
-        return list(roster.outcomes(UID, spared, 5, set(asked)))
+    def results(*ended_by_us: str) -> list[object]:
+        return list(roster.outcomes(UID, spared, 5, set(ended_by_us)))
 
     roster = ObservedPods()
-    roster.handle_changes(came(live(0), live(1), pod()))
-    assert news() == []
-    roster.handle_changes(came(pod(deleted="2026-01-05T09:00:00Z")))
-    assert news("standby") == []
-    assert news() == news() == [SpareLost(RUN_KEY, UID, "n3")], "until it is answered by another place"
+    roster.handle_changes(additions(stored_pod(0), stored_pod(1), pod()))
+    assert results() == []
+    roster.handle_changes(additions(pod(deleted="2026-01-05T09:00:00Z")))
+    assert results("standby") == []
+    assert results() == results() == [SpareLost(RUN_KEY, UID, "n3")], "until it is answered by another place"
     roster.handle_changes([Change(pod(), None)])
-    assert news() == [SpareLost(RUN_KEY, UID, "n3")]
-    roster.handle_changes(came(pod("Failed")))
-    assert news() == [], "it failed by itself, and is made again"
+    assert results() == [SpareLost(RUN_KEY, UID, "n3")]
+    roster.handle_changes(additions(pod("Failed")))
+    assert results() == [], "it failed by itself, and is made again"

@@ -1,4 +1,4 @@
-"""Many pods at once."""
+"""The number of pod documents in memory is limited."""
 
 import asyncio
 from typing import Any
@@ -17,8 +17,8 @@ from tests.unit.core.build import run
 GANG = 3 * AT_ONCE
 
 
-class Waiting:
-    """A server that answers nobody."""
+class SilentWriter:
+    """A writer whose requests get no answer."""
 
     async def create(self, *_: object) -> bytes:
         never: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -26,19 +26,19 @@ class Waiting:
 
 
 @pytest.mark.parametrize(("size", "at_once"), [(100, AT_ONCE), (LARGE_BYTES, LARGE_AT_ONCE)])
-def test_no_more_pods_are_written_down_than_can_be_sent(
+def test_no_more_pod_documents_are_made_than_can_be_sent(
     monkeypatch: pytest.MonkeyPatch, size: int, at_once: int
 ) -> None:
-    """Of large ones only a few: a server that has many of them to read has no time for others."""
+    """Few large pods are sent at once, because the server would have no time for other requests."""
     written: list[PodPlacement] = []
 
-    def write_down(_: PodReconciler, __: DesiredPods, placement: PodPlacement) -> dict[str, Any]:
+    def record(_: PodReconciler, __: DesiredPods, placement: PodPlacement) -> dict[str, Any]:
         written.append(placement)
         return {}
 
     async def make() -> None:
         view = ClusterView("jobtree-system", lambda *_: None, lambda: None)
-        keeper = PodReconciler(Waiting(), view, Log(), lambda: 0, lambda: None)  # type: ignore[arg-type]
+        keeper = PodReconciler(SilentWriter(), view, Log(), lambda: 0, lambda: None)  # type: ignore[arg-type]
         placements = tuple(PodPlacement(f"0-{number}-1", "n", 8, 0, number, number) for number in range(GANG))
         gang = run("r", "org", 8 * GANG)
         container = {"name": "main", "image": "x", "args": ["a" * size]}
@@ -53,6 +53,6 @@ def test_no_more_pods_are_written_down_than_can_be_sent(
         with pytest.raises(asyncio.CancelledError):
             await making
 
-    monkeypatch.setattr(PodReconciler, "_document", write_down)
+    monkeypatch.setattr(PodReconciler, "_document", record)
     asyncio.run(make())
     assert len(written) == at_once

@@ -1,10 +1,18 @@
-"""Runs that cannot be read: told so, and left with what they hold."""
+"""A Run that cannot be read gets a condition, and keeps its leases."""
 
 from jobtree.api.validation.object_parser import to_document
 from jobtree.kube.http.api_resources import BUDGETS, LEASES, RUNS
 from tests.unit.core.build import budget, envelope
-from tests.unit.manager.cluster import Body, Manager, Server
-from tests.unit.manager.stage import endings, phase, pods_of, put_budget, put_nodes, put_policy, put_run
+from tests.unit.manager.cluster_objects import (
+    endings,
+    phase,
+    pods_of,
+    put_budget,
+    put_nodes,
+    put_policy,
+    put_run,
+)
+from tests.unit.manager.memory_cluster import Body, Manager, Server
 
 BROKEN = {"spec": {"runtime": {"checkpoint": "soon"}}}
 MENDED = {"spec": {"runtime": {"checkpoint": "10m"}}}
@@ -23,7 +31,7 @@ def edit(server: Server, patch: Body) -> None:
     server.change(RUNS.path("ns", "r"), patch, "", merge=True)
 
 
-def test_it_is_told_and_planned_once_it_is_mended() -> None:
+def test_unreadable_run_gets_a_condition_and_starts_when_it_is_corrected() -> None:
     server = begin()
     edit(server, BROKEN)
     manager = Manager(server)
@@ -31,20 +39,20 @@ def test_it_is_told_and_planned_once_it_is_mended() -> None:
     status = server.run("r")["status"]
     assert (status["phase"], status["reason"]) == ("Pending", "Unreadable")
     assert "spec.runtime.checkpoint" in status["message"]
-    assert {one["type"]: one["status"] for one in status["conditions"]} == {
+    assert {condition["type"]: condition["status"] for condition in status["conditions"]} == {
         "Admitted": "False",
         "Finished": "False",
     }
     version = server.version
     manager.settle()
-    assert server.version == version, "it is told once"
+    assert server.version == version, "the condition is written once"
     edit(server, MENDED)
     manager.settle()
     assert (phase(server, "r"), len(pods_of(server, "r")), manager.violations) == ("Running", 2, [])
     assert server.run("r")["status"]["reason"] == "Admitted"
 
 
-def test_one_that_runs_goes_on_as_it_was_and_can_be_cancelled() -> None:
+def test_running_run_that_becomes_unreadable_continues_and_can_be_deleted() -> None:
     server = begin()
     manager = Manager(server)
     manager.settle()
@@ -65,7 +73,7 @@ def test_one_that_runs_goes_on_as_it_was_and_can_be_cancelled() -> None:
     )
 
 
-def test_one_that_a_new_manager_cannot_read_keeps_what_it_holds_until_it_is_deleted() -> None:
+def test_unreadable_run_keeps_its_leases_after_a_restart_until_it_is_deleted() -> None:
     server = begin()
     Manager(server).settle()
     edit(server, BROKEN)
@@ -83,11 +91,11 @@ def test_one_that_a_new_manager_cannot_read_keeps_what_it_holds_until_it_is_dele
 
 
 def used(server: Server) -> list[str]:
-    return [one["usedGPUs"] for one in server.all(BUDGETS)[0]["status"]["envelopes"]]
+    return [envelope["usedGPUs"] for envelope in server.all(BUDGETS)[0]["status"]["envelopes"]]
 
 
-def test_one_that_a_new_manager_cannot_read_is_paid_for_all_the_same() -> None:
-    """There is room for another Run, and no money: what holds GPUs costs its payer."""
+def test_unreadable_run_is_charged_to_its_payer_after_a_restart() -> None:
+    """There are GPUs for another Run, but no budget: the leases of the unreadable Run cost their payer."""
     server = begin()
     put_nodes(server, "nv-b", 2)
     Manager(server).settle()
@@ -112,7 +120,7 @@ def test_one_that_a_new_manager_cannot_read_is_paid_for_all_the_same() -> None:
     assert (phase(server, "later"), used(server), manager.violations) == ("Running", ["16"], [])
 
 
-def test_a_lease_that_is_ended_while_its_run_cannot_be_read_is_charged_once() -> None:
+def test_lease_that_ends_while_its_run_is_unreadable_is_charged_once() -> None:
     server = begin()
     Manager(server).settle()
     edit(server, BROKEN)

@@ -1,4 +1,4 @@
-"""What is logged and counted of actions, whatever a plan strings together."""
+"""Log lines and measures of actions, also when one plan has several actions of one Run."""
 
 import msgspec
 import pytest
@@ -16,7 +16,7 @@ KEY = ("ns", "r")
 
 
 def started() -> tuple[World, Action]:
-    """A world in which a Run is about to start, and that start."""
+    """Returns a world in which a Run can start, and the action that starts it."""
     world = World(now=T0)
     for node in nodes("nv-a", 1):
         world.put_node(node)
@@ -31,7 +31,7 @@ def reclaimed(start: Action, *leases: str) -> Action:
     return Action("Requeue", start.run_key, T0, Cause(Reason.RECLAIMED), closes=closes)
 
 
-def test_a_lease_that_one_plan_opens_and_closes_again_is_told() -> None:
+def test_lease_that_one_plan_opens_and_closes_is_logged() -> None:
     world, start = started()
     (lease,) = start.opens
     opened, ended = decision_logs(world, [start, reclaimed(start, lease.name)])[KEY]
@@ -42,7 +42,7 @@ def test_a_lease_that_one_plan_opens_and_closes_again_is_told() -> None:
     assert ended.measures == (Measure(PREEMPTIONS, (H100, "us/a/nv-a", "Reclaimed")),)
 
 
-def test_a_run_that_loses_several_leases_for_one_reason_is_one_preemption() -> None:
+def test_run_that_loses_several_leases_for_one_reason_counts_as_one_preemption() -> None:
     world, start = started()
     (lease,) = start.opens
     node = lease.slots[0][0]
@@ -55,7 +55,7 @@ def test_a_run_that_loses_several_leases_for_one_reason_is_one_preemption() -> N
     assert [measure.metric for measure in ended.measures] == [PREEMPTIONS]
 
 
-def test_a_promise_that_is_made_and_beaten_in_one_plan_counts_once() -> None:
+def test_promise_that_one_plan_makes_and_supersedes_counts_once() -> None:
     world, _ = started()
     world.put_run(run("big", "org", 8, at=1))
     world.apply_plan(plan(world))
@@ -64,7 +64,7 @@ def test_a_promise_that_is_made_and_beaten_in_one_plan_counts_once() -> None:
     promise = msgspec.structs.replace(promise, at=T0 + 60_000)
     kinds: tuple[ActionKind, ...] = ("Reserve", "Supersede", "Confirm")
     actions = [Action(kind, ("ns", "big"), T0, Cause(Reason.RESERVED), promise=promise) for kind in kinds]
-    measures = [one for deed in decision_logs(world, actions)["ns", "big"] for one in deed.measures]
+    measures = [measure for log in decision_logs(world, actions)["ns", "big"] for measure in log.measures]
     assert measures == [Measure(PROMISE_ERROR, value=-60)]
 
 
@@ -82,6 +82,6 @@ def test_a_promise_that_is_made_and_beaten_in_one_plan_counts_once() -> None:
         ("Recover", Reason.NODE_FAILURE, "binder"),
     ],
 )
-def test_a_line_names_the_part_that_decided(kind: ActionKind, reason: Reason, part: str) -> None:
+def test_log_line_names_the_part_that_decided(kind: ActionKind, reason: Reason, part: str) -> None:
     ((named, _),) = log_lines(World(now=T0), Action(kind, KEY, T0, Cause(reason)), [])
     assert named == part

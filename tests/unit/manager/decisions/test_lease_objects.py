@@ -1,11 +1,10 @@
-"""Leases that somebody wrote by hand, behind broken glass: told, with what follows and whom to ask."""
+"""Leases that an administrator changes by hand: the violation says what happens and how to find out who."""
 
 import pytest
 
 from jobtree.api.schema.quantities import format_time
 from jobtree.kube.http.api_resources import LEASES, RUNS
-from tests.unit.manager.cluster import Manager, Server
-from tests.unit.manager.stage import (
+from tests.unit.manager.cluster_objects import (
     POLICY,
     endings,
     finish_pods,
@@ -15,12 +14,13 @@ from tests.unit.manager.stage import (
     put_policy,
     put_run,
 )
+from tests.unit.manager.memory_cluster import Manager, Server
 
-WHO = "the audit log of the API server says who did it"
+AUDIT_ADVICE = "the audit log of the API server says who did it"
 
 
 def running() -> tuple[Server, Manager, str]:
-    """One Run, its manager, and the path of its lease; a minute has passed."""
+    """Returns a server with a running Run, its manager, and the path of its lease, after a minute."""
     server = Server()
     put_policy(server, POLICY)
     put_nodes(server, "nv-a", 2)
@@ -40,15 +40,15 @@ def end_by_hand(server: Server, path: str) -> None:
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["the same manager", "the next manager"])
 @pytest.mark.parametrize("how", ["cancelled", "finished"])
-def test_a_run_whose_lease_was_ended_by_hand_goes_on_and_can_end(how: str, *, restarted: bool) -> None:
+def test_run_continues_and_can_end_when_its_lease_was_ended_by_a_user(how: str, *, restarted: bool) -> None:
     server, manager, path = running()
     end_by_hand(server, path)
     if restarted:
         manager = Manager(server)
     manager.settle()
-    (told,) = manager.violations
-    assert "ended by somebody else while its Run holds it: cancel the Run if it is to end" in told
-    assert WHO in told
+    (violation,) = manager.violations
+    assert "ended by somebody else while its Run holds it: cancel the Run if it is to end" in violation
+    assert AUDIT_ADVICE in violation
     assert phase(server, "first") == "Running"
     server.now += 60_000
     if how == "cancelled":
@@ -64,22 +64,22 @@ def test_a_run_whose_lease_was_ended_by_hand_goes_on_and_can_end(how: str, *, re
     assert phase(server, "second") == "Running", "its GPUs are free"
 
 
-def test_a_lease_deleted_by_hand_is_put_back_and_it_is_told_whom_to_ask() -> None:
+def test_lease_deleted_by_a_user_is_written_again_with_advice() -> None:
     server, manager, path = running()
     server.delete(path)
     manager.settle()
-    (told,) = manager.violations
-    assert "was deleted while it counted: it is put back" in told
-    assert WHO in told
+    (violation,) = manager.violations
+    assert "was deleted while it counted: it is put back" in violation
+    assert AUDIT_ADVICE in violation
     assert endings(server, "first") == ["open"]
 
 
-def test_a_lease_made_by_hand_is_ended_and_it_is_told_whom_to_ask() -> None:
+def test_lease_created_by_a_user_is_ended_with_advice() -> None:
     server, manager, path = running()
     forged = {**server.find(path), "metadata": {"name": "forged"}}
     server.create(LEASES.path(), forged)
     manager.settle()
-    (told,) = manager.violations
-    assert "forged belongs to no Run that holds it: it is ended" in told
-    assert WHO in told
+    (violation,) = manager.violations
+    assert "forged belongs to no Run that holds it: it is ended" in violation
+    assert AUDIT_ADVICE in violation
     assert sorted(endings(server, "first")) == ["Cancelled", "open"]

@@ -1,12 +1,20 @@
-"""What goes wrong outside Jobtree: told where people look, and no harm to others."""
+"""Errors outside Jobtree are reported on the Run, and do not affect other Runs."""
 
 from jobtree.api.kinds.policy import Policy
 from jobtree.api.schema.quantities import MINUTE
 from jobtree.kube.http.api_errors import StatusError
 from jobtree.kube.http.api_resources import EVENTS, NODES, PODS
 from jobtree.manager.controllers.pod_reconciler import RETRY_MS
-from tests.unit.manager.cluster import Manager, Server
-from tests.unit.manager.stage import endings, phase, pods_of, put_budget, put_nodes, put_policy, put_run
+from tests.unit.manager.cluster_objects import (
+    endings,
+    phase,
+    pods_of,
+    put_budget,
+    put_nodes,
+    put_policy,
+    put_run,
+)
+from tests.unit.manager.memory_cluster import Manager, Server
 
 MISSING = 'failed to pull and unpack image "train:0": not found'
 
@@ -24,7 +32,7 @@ def give_gpus(server: Server, gpus: int) -> None:
     server.change(NODES.path(name="nv-a-00"), {"status": {"allocatable": allocatable}}, "status", merge=True)
 
 
-def test_an_image_that_does_not_exist_is_told_once_for_all_pods() -> None:
+def test_missing_image_is_reported_once_for_all_pods() -> None:
     server = begin(nodes=2)
     put_run(server, "r", "org", 16)
     manager = Manager(server)
@@ -34,14 +42,13 @@ def test_an_image_that_does_not_exist_is_told_once_for_all_pods() -> None:
         status = {"phase": "Pending", "containerStatuses": [{"name": "main", **waiting}]}
         server.change(PODS.path("ns", pod["metadata"]["name"]), {"status": status}, "status", merge=True)
     manager.settle()
-    told = [event["message"] for event in server.all(EVENTS) if event["reason"] == "PodStuck"]
-    assert len(told) == 1
-    assert MISSING in told[0]
-    assert "cancel the Run and submit it with another template" in told[0]
-    assert (phase(server, "r"), endings(server, "r")) == ("Running", ["open"]), "it may still come"
+    (message,) = [event["message"] for event in server.all(EVENTS) if event["reason"] == "PodStuck"]
+    assert MISSING in message
+    assert "cancel the Run and submit it with another template" in message
+    assert (phase(server, "r"), endings(server, "r")) == ("Running", ["open"]), "the image may still appear"
 
 
-def test_a_node_that_reports_no_gpus_offers_none_and_takes_none_away() -> None:
+def test_node_that_reports_no_gpus_keeps_its_leases_and_takes_no_run() -> None:
     server = begin()
     give_gpus(server, 0)
     put_run(server, "r", "org", 8)
@@ -60,25 +67,25 @@ def test_a_node_that_reports_no_gpus_offers_none_and_takes_none_away() -> None:
     assert (manager.violations, manager.broken()) == ([], [])
 
 
-def test_a_right_that_is_missing_fails_nobodys_run() -> None:
-    """The administrator has to mend that: whoever waits for a pod waits on, and does not use up restarts."""
+def test_missing_permission_fails_no_run() -> None:
+    """The Run waits for its pod and uses no restart, because only an administrator can grant the right."""
     server = begin()
-    lacking = 'pods is forbidden: User "jobtree" cannot create resource "pods" in API group ""'
-    server.refused["pods"] = StatusError(403, "Forbidden", lacking)
+    forbidden = 'pods is forbidden: User "jobtree" cannot create resource "pods" in API group ""'
+    server.refused["pods"] = StatusError(403, "Forbidden", forbidden)
     put_run(server, "r", "org", 8)
     manager = Manager(server)
     manager.settle()
     status = server.run("r")["status"]
     assert (status["phase"], status["attempt"], status.get("restarts", 0)) == ("Running", 1, 0)
-    told = [event["message"] for event in server.all(EVENTS) if event["reason"] == "PodRefused"]
-    assert told == [f"a pod could not be made: {lacking}"]
+    messages = [event["message"] for event in server.all(EVENTS) if event["reason"] == "PodRefused"]
+    assert messages == [f"a pod could not be made: {forbidden}"]
     server.refused.clear()
     server.now += RETRY_MS
     manager.settle()
     assert len(pods_of(server, "r")) == 1
 
 
-def test_a_policy_that_cannot_be_read_changes_nothing_and_is_unknown_to_the_next_manager() -> None:
+def test_unreadable_policy_changes_nothing_until_a_restart() -> None:
     server = Server()
     put_policy(server, "maxNotice: 20m\n")
     manager = Manager(server)
@@ -87,6 +94,6 @@ def test_a_policy_that_cannot_be_read_changes_nothing_and_is_unknown_to_the_next
     server.change(path, {"data": {"policy.yaml": "maxNotice: soon\n"}}, "", merge=True)
     manager.settle()
     assert manager.model.world.policy.max_notice_ms == 20 * MINUTE
-    after = Manager(server)
-    after.settle()
-    assert after.model.world.policy == Policy()
+    restarted = Manager(server)
+    restarted.settle()
+    assert restarted.model.world.policy == Policy()

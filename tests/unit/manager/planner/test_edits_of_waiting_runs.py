@@ -6,8 +6,7 @@ import pytest
 
 from jobtree.kube.http.api_resources import RESERVATIONS, RUNS
 from tests.unit.core.build import H100
-from tests.unit.manager.cluster import Body, Manager, Server
-from tests.unit.manager.stage import (
+from tests.unit.manager.cluster_objects import (
     TEMPLATE,
     finish_pods,
     phase,
@@ -17,12 +16,13 @@ from tests.unit.manager.stage import (
     put_policy,
     put_run,
 )
+from tests.unit.manager.memory_cluster import Body, Manager, Server
 
 HOLDER_ENDS_IN_MS = 3_600_000
 
 
 def crowded() -> Server:
-    """One Run holds both nodes for an hour."""
+    """Returns a server on which one Run holds both nodes for an hour."""
     server = Server()
     put_policy(server, TEMPLATE)
     put_nodes(server, "nv-a", 2)
@@ -53,7 +53,7 @@ def images(server: Server, run: str) -> set[str]:
     ],
     ids=["labels", "annotations", "maxRestarts", "image"],
 )
-def test_a_reservation_stays_when_planning_does_not_use_the_edit(change: Body, generation: int) -> None:
+def test_reservation_stays_when_planning_does_not_use_the_edit(change: Body, generation: int) -> None:
     server = crowded()
     put_run(server, "waits", "org", 16, max_duration="1h", template=container("v1"))
     manager = Manager(server)
@@ -61,7 +61,7 @@ def test_a_reservation_stays_when_planning_does_not_use_the_edit(change: Body, g
     (before,) = server.all(RESERVATIONS)
     edit(server, "waits", change)
     manager.settle()
-    assert server.all(RESERVATIONS) == [before], "it is not even written again"
+    assert server.all(RESERVATIONS) == [before], "it is not written again"
     status = server.run("waits")["status"]
     assert (status["observedGeneration"], status["reservation"]) == (generation, "waits-1")
     finish_pods(server, "holder")
@@ -71,7 +71,7 @@ def test_a_reservation_stays_when_planning_does_not_use_the_edit(change: Body, g
     assert manager.violations == []
 
 
-def test_a_reservation_slips_when_planning_uses_the_edit() -> None:
+def test_reservation_slips_when_planning_uses_the_edit() -> None:
     server = crowded()
     put_run(server, "waits", "org", 16, max_duration="1h")
     manager = Manager(server)
@@ -93,7 +93,7 @@ def stages(image: str) -> list[dict[str, Any]]:
     ]
 
 
-def test_the_reservation_of_a_gang_stays_when_planning_does_not_use_the_edit_of_its_tree() -> None:
+def test_reservation_of_a_gang_stays_when_planning_does_not_use_the_edit_of_its_tree() -> None:
     server = crowded()
     manager = Manager(server)
     manager.settle()

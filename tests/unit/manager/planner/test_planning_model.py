@@ -1,4 +1,4 @@
-"""From submit to the end, on a cluster in memory."""
+"""Runs from their submission to their end, on a cluster in memory."""
 
 import msgspec
 import pytest
@@ -11,8 +11,7 @@ from jobtree.kube.installation import FINALIZER
 from jobtree.manager.planner.reservation_status import BUSY_MS
 from jobtree.manager.planner.status_updates import REST_MS, TURN_MS
 from tests.unit.core.build import H100
-from tests.unit.manager.cluster import Body, Manager, Server, StoppedError
-from tests.unit.manager.stage import (
+from tests.unit.manager.cluster_objects import (
     POLICY,
     TEMPLATE,
     endings,
@@ -27,6 +26,7 @@ from tests.unit.manager.stage import (
     put_tree,
     states,
 )
+from tests.unit.manager.memory_cluster import Body, Manager, Server, StoppedError
 
 
 def fleet(nodes: int = 4, gpus: int = 64, *, hasty: bool = True) -> Server:
@@ -37,7 +37,7 @@ def fleet(nodes: int = 4, gpus: int = 64, *, hasty: bool = True) -> Server:
     return server
 
 
-def test_a_run_starts_runs_and_completes() -> None:
+def test_run_starts_and_completes() -> None:
     server = fleet()
     put_run(server, "r", "org", 16)
     manager = Manager(server)
@@ -51,7 +51,7 @@ def test_a_run_starts_runs_and_completes() -> None:
     assert manager.violations == []
 
 
-def test_a_cluster_at_rest_costs_no_writes_whatever_time_it_is() -> None:
+def test_quiet_cluster_costs_no_writes() -> None:
     server = fleet(hasty=False)
     put_run(server, "r", "org", 32)
     put_run(server, "waits", "org", 16)
@@ -67,12 +67,12 @@ def test_a_cluster_at_rest_costs_no_writes_whatever_time_it_is() -> None:
     )
     manager.settle()
     assert manager.gate.writes == before
-    again = Manager(server)
-    again.settle()
-    assert again.gate.writes == 0
+    restarted = Manager(server)
+    restarted.settle()
+    assert restarted.gate.writes == 0
 
 
-def test_a_run_that_is_deleted_ends_its_leases_and_its_pods_before_it_goes() -> None:
+def test_deleted_run_ends_its_leases_and_pods_first() -> None:
     server = fleet()
     put_run(server, "r", "org", 16)
     manager = Manager(server)
@@ -86,8 +86,8 @@ def test_a_run_that_is_deleted_ends_its_leases_and_its_pods_before_it_goes() -> 
     assert manager.model.pod_set_tracker._desired == {}
 
 
-def test_a_run_that_never_held_anything_leaves_nothing_behind() -> None:
-    """Whoever submits may set the finalizer; a Run that waits goes with it as well as without."""
+def test_deleted_waiting_run_leaves_no_objects() -> None:
+    """A user may submit a Run with the finalizer; a waiting Run is deleted with or without it."""
     server = fleet(nodes=1)
     put_run(server, "waits", "org", 16)
     server.change(RUNS.path("ns", "waits"), {"metadata": {"finalizers": [FINALIZER]}}, "", merge=True)
@@ -99,19 +99,19 @@ def test_a_run_that_never_held_anything_leaves_nothing_behind() -> None:
     assert manager.model.pod_set_tracker._desired == {}
 
 
-@pytest.mark.parametrize("manager_is_there", [True, False])
-def test_a_run_whose_finalizer_was_taken_away_still_ends_its_leases(manager_is_there: bool) -> None:
-    """Not a broken invariant: people may do that. It is told."""
+@pytest.mark.parametrize("manager_runs", [True, False])
+def test_run_without_its_finalizer_still_ends_its_leases(manager_runs: bool) -> None:
+    """This is logged, but breaks no invariant: users may remove the finalizer."""
     server = fleet()
     put_run(server, "r", "org", 16)
     manager = Manager(server)
     manager.settle()
-    if not manager_is_there:
+    if not manager_runs:
         server.watchers = []
     server.change(RUNS.path("ns", "r"), {"metadata": {"finalizers": None}}, "", merge=True)
     server.delete(RUNS.path("ns", "r"))
     server.now += 1000
-    if not manager_is_there:
+    if not manager_runs:
         manager = Manager(server)
     manager.settle()
     assert (server.all(RUNS), endings(server, "r")) == ([], ["Cancelled"])
@@ -120,7 +120,7 @@ def test_a_run_whose_finalizer_was_taken_away_still_ends_its_leases(manager_is_t
     assert manager.logged("a Run is gone that held a lease") == [lease["metadata"]["name"]]
 
 
-def test_a_lease_deleted_by_hand_is_put_back_and_counted() -> None:
+def test_lease_deleted_by_a_user_is_written_again_and_counts() -> None:
     server = fleet()
     put_run(server, "r", "org", 16)
     manager = Manager(server)
@@ -133,7 +133,7 @@ def test_a_lease_deleted_by_hand_is_put_back_and_counted() -> None:
     assert [text for text in manager.violations if text.startswith("I6")] != []
 
 
-def test_a_lease_that_nobody_holds_is_ended() -> None:
+def test_lease_without_a_run_is_ended() -> None:
     server = fleet()
     put_run(server, "r", "org", 16)
     manager = Manager(server)
@@ -150,7 +150,7 @@ def test_a_lease_that_nobody_holds_is_ended() -> None:
     assert endings(server, "r") == ["Cancelled", "open"]
 
 
-def test_a_failed_pod_begins_the_next_attempt_and_counts() -> None:
+def test_failed_pod_starts_the_next_attempt_and_counts() -> None:
     server = fleet()
     put_run(server, "r", "org", 16)
     manager = Manager(server)
@@ -174,7 +174,7 @@ def test_a_failed_pod_begins_the_next_attempt_and_counts() -> None:
     assert "resumeAt" not in server.run("r")["status"], "the pause is over"
 
 
-def test_a_pod_deleted_by_hand_is_replaced_and_does_not_count() -> None:
+def test_pod_deleted_by_a_user_is_replaced_and_does_not_count() -> None:
     server = fleet()
     put_run(server, "r", "org", 16)
     manager = Manager(server)
@@ -186,7 +186,7 @@ def test_a_pod_deleted_by_hand_is_replaced_and_does_not_count() -> None:
     assert len(pods_of(server, "r")) == 2
 
 
-def test_a_promise_comes_due_the_loser_goes_and_the_winner_runs() -> None:
+def test_due_promise_stops_the_loser_and_starts_the_winner() -> None:
     server = fleet(nodes=2)
     put_budget(server, "other", 64)
     put_run(server, "first", "org", 16)
@@ -208,8 +208,8 @@ def test_a_promise_comes_due_the_loser_goes_and_the_winner_runs() -> None:
     assert manager.violations == []
 
 
-def test_the_proof_of_a_lottery_outlives_the_run_that_won_it() -> None:
-    """Losers may check it for as long as leases are kept, and nobody else's Reservation gets its name."""
+def test_record_of_a_lottery_stays_when_the_winner_is_deleted() -> None:
+    """Losers can check it as long as leases are kept, and no other Reservation gets its name."""
     server = fleet(nodes=2)
     put_budget(server, "other", 16)
     put_run(server, "loser", "org", 16)
@@ -225,16 +225,16 @@ def test_the_proof_of_a_lottery_outlives_the_run_that_won_it() -> None:
         manager.settle()
         server.now += 60_000
         manager.settle()
-    kept = [one for one in server.all(RESERVATIONS) if "lottery" in one["status"]]
-    assert [one["metadata"]["name"] for one in kept] == ["winner-1", "winner-2"]
-    assert [verify(msgspec.convert(one["status"]["lottery"], Record)) for one in kept] == [[], []]
+    proofs = [body for body in server.all(RESERVATIONS) if "lottery" in body["status"]]
+    assert [body["metadata"]["name"] for body in proofs] == ["winner-1", "winner-2"]
+    assert [verify(msgspec.convert(body["status"]["lottery"], Record)) for body in proofs] == [[], []]
     server.now += 31 * 24 * 3_600_000
     put_run(server, "anyone", "org", 8)
     manager.settle()
-    assert [one for one in server.all(RESERVATIONS) if "lottery" in one["status"]] == []
+    assert [body for body in server.all(RESERVATIONS) if "lottery" in body["status"]] == []
 
 
-def test_what_happened_while_no_manager_was_there_is_not_missed() -> None:
+def test_new_manager_handles_what_happened_without_a_manager() -> None:
     server = fleet()
     put_run(server, "done", "org", 8)
     put_run(server, "hit", "org", 8)
@@ -247,8 +247,8 @@ def test_what_happened_while_no_manager_was_there_is_not_missed() -> None:
     assert (phase(server, "hit"), endings(server, "hit")) == ("Running", ["CapacityLost", "open"])
 
 
-def test_a_tree_prepares_then_trains_and_evaluates_together() -> None:
-    """SCENARIOS 12."""
+def test_stages_of_a_tree_start_together_after_their_preparation() -> None:
+    """A job tree, as in scenario 12."""
     server = fleet(gpus=16)
     put_tree(server, "tree", "org")
     manager = Manager(server)
@@ -279,7 +279,7 @@ def test_a_tree_prepares_then_trains_and_evaluates_together() -> None:
     assert manager.violations == []
 
 
-def test_a_pod_that_can_never_be_made_fails_its_run_with_what_the_server_said() -> None:
+def test_run_fails_with_the_answer_of_the_server_when_its_pod_is_invalid() -> None:
     server = fleet()
     put_run(server, "r", "org", 8)
     server.refused = {PODS.plural: StatusError(422, "Invalid", "spec.containers[0].image: Required value")}
@@ -292,7 +292,7 @@ def test_a_pod_that_can_never_be_made_fails_its_run_with_what_the_server_said() 
     assert "Required value" in server.run("r")["status"]["message"]
 
 
-def test_a_run_edited_while_it_runs_keeps_its_pods() -> None:
+def test_running_run_keeps_its_pods_when_it_is_edited() -> None:
     server = fleet()
     put_run(server, "r", "org", 16, max_duration="2h")
     manager = Manager(server)
@@ -307,7 +307,7 @@ def test_a_run_edited_while_it_runs_keeps_its_pods() -> None:
     assert (phase(server, "r"), server.run("r")["status"]["reason"]) == ("Failed", "DurationExceeded")
 
 
-def test_a_run_made_anew_under_its_name_gets_leases_of_its_own() -> None:
+def test_recreated_run_gets_new_leases() -> None:
     server = fleet()
     put_run(server, "r", "org", 16)
     manager = Manager(server)
@@ -321,7 +321,7 @@ def test_a_run_made_anew_under_its_name_gets_leases_of_its_own() -> None:
     assert (phase(server, "r"), len(pods_of(server, "r"))) == ("Running", 2)
 
 
-def test_risk_is_told_to_pods_that_run() -> None:
+def test_risk_is_written_to_running_pods() -> None:
     server = fleet(nodes=2)
     put_budget(server, "other", 64)
     put_run(server, "first", "org", 16)
@@ -329,12 +329,12 @@ def test_risk_is_told_to_pods_that_run() -> None:
     manager.settle()
     put_run(server, "second", "other", 16)
     manager.settle()
-    told = {pod["metadata"]["annotations"]["rq.davidlangworthy.io/risk"] for pod in pods_of(server, "first")}
-    assert len(told) == 1
-    assert '"reservation":"second-1"' in told.pop()
+    risks = {pod["metadata"]["annotations"]["rq.davidlangworthy.io/risk"] for pod in pods_of(server, "first")}
+    assert len(risks) == 1
+    assert '"reservation":"second-1"' in risks.pop()
 
 
-def test_a_failed_node_is_cordoned_until_somebody_uncordons_it() -> None:
+def test_failed_node_stays_cordoned_until_a_user_uncordons_it() -> None:
     server = fleet()
     put_run(server, "r", "org", 8)
     manager = Manager(server)
@@ -352,7 +352,7 @@ def test_a_failed_node_is_cordoned_until_somebody_uncordons_it() -> None:
     assert "rq.davidlangworthy.io/cordoned" not in server.find(path)["metadata"]["annotations"]
 
 
-def test_without_a_template_the_administrators_is_used() -> None:
+def test_run_without_a_template_gets_that_of_the_policy() -> None:
     server = Server()
     put_policy(server, "defaultTemplate: {spec: {containers: [{name: main, image: house:1}]}}")
     put_nodes(server, "nv-a", 1)
@@ -374,9 +374,7 @@ def test_without_a_template_the_administrators_is_used() -> None:
         ),
     ],
 )
-def test_what_cannot_be_made_into_a_pod_fails_its_run_with_the_reason(
-    template: Body | None, said: str
-) -> None:
+def test_run_fails_with_a_reason_when_its_template_makes_no_pod(template: Body | None, said: str) -> None:
     server = Server()
     put_nodes(server, "nv-a", 1)
     put_budget(server, "org", 8)
@@ -392,7 +390,7 @@ def test_what_cannot_be_made_into_a_pod_fails_its_run_with_the_reason(
     assert pods_of(server, "r") == []
 
 
-def test_a_pod_that_is_deleted_before_anybody_saw_it_is_replaced_too() -> None:
+def test_pod_deleted_before_it_was_seen_is_replaced() -> None:
     server = fleet()
     put_run(server, "r", "org", 16)
     manager = Manager(server)
@@ -402,7 +400,7 @@ def test_a_pod_that_is_deleted_before_anybody_saw_it_is_replaced_too() -> None:
     assert (server.run("r")["status"]["attempt"], len(pods_of(server, "r"))) == (2, 2)
 
 
-def test_a_budget_is_told_at_rest_and_every_other_second_while_gangs_start_all_the_time() -> None:
+def test_budget_status_is_written_every_other_second_while_gangs_start() -> None:
     server = fleet(nodes=4)
     manager = Manager(server)
     manager.settle()
@@ -417,7 +415,7 @@ def test_a_budget_is_told_at_rest_and_every_other_second_while_gangs_start_all_t
         return used()
 
     server.now += BUSY_MS
-    assert start("first") == 8, "the first is told at once"
+    assert start("first") == 8, "the first change is written at once"
     assert start("second") == 8, "more than once in a second is not"
     assert manager.model.status_publisher.refresh_due_at() == server.now + REST_MS
     manager.turn()
@@ -427,7 +425,7 @@ def test_a_budget_is_told_at_rest_and_every_other_second_while_gangs_start_all_t
     assert start("fourth") == 32, "it is time, however much is decided"
 
 
-def test_many_budgets_take_turns_while_gangs_start_all_the_time() -> None:
+def test_statuses_of_many_budgets_are_written_in_turns_while_gangs_start() -> None:
     server = fleet(nodes=8)
     teams = [f"team{number}" for number in range(2 * BUSY_MS // TURN_MS)]
     for team in teams:
@@ -437,21 +435,21 @@ def test_many_budgets_take_turns_while_gangs_start_all_the_time() -> None:
     server.now += 2 * BUSY_MS
 
     def start(name: str) -> set[str]:
-        """One more GPU for every team; what their Budgets say of it."""
+        """Starts one more GPU for every team; returns the used GPUs in their Budgets."""
         for team in teams:
             put_run(server, f"{team}-{name}", team, 1)
         manager.turn()
-        told = (server.find(BUDGETS.path("", team))["status"]["envelopes"][0] for team in teams)
-        return {str(one["usedGPUs"]) for one in told}
+        envelopes = (server.find(BUDGETS.path("", team))["status"]["envelopes"][0] for team in teams)
+        return {str(envelope["usedGPUs"]) for envelope in envelopes}
 
-    assert start("first") == {"1"}, "it is long since they were told anything"
+    assert start("first") == {"1"}, "no status was written for long"
     server.now += BUSY_MS
-    assert start("second") == {"1"}, "that often for one, not for so many"
+    assert start("second") == {"1"}, "many Budgets are written less often than one"
     server.now += BUSY_MS
     assert start("third") == {"3"}
 
 
-def test_no_decision_waits_for_forecasts_that_others_read_and_a_new_promise_is_told_at_once() -> None:
+def test_decisions_do_not_wait_for_forecasts_and_new_promises_are_written_at_once() -> None:
     server = fleet(nodes=4, hasty=False)
     put_nodes(server, "nv-b", 1, flavor="A100")
     for name in ("here", "there"):
@@ -473,14 +471,14 @@ def test_no_decision_waits_for_forecasts_that_others_read_and_a_new_promise_is_t
     def promise(name: str) -> None:
         put_run(server, name, "beside", 8, flavor="A100")
         manager.turn()
-        assert states(server)[f"{name}-1"] == "Pending", "a promise is told in the step that makes it"
+        assert states(server)[f"{name}-1"] == "Pending", "a promise is written in the turn that makes it"
 
     assert deficit("waits-1") == 8
     put_run(server, "small", "org", 8, max_duration="1m")  # it flows through what is promised
     promise("first")
     assert phase(server, "small") == "Running"
     assert [risk["reservation"] for risk in server.run("runs-there")["status"]["risk"]] == ["first-1"]
-    assert deficit("waits-1") == 8, "what others foresee is told when nothing else is to be done"
+    assert deficit("waits-1") == 8, "other forecasts are written when nothing is decided"
     assert not is_expected("first-1"), "that depends on all who wait"
     assert manager.model.status_publisher.refresh_due_at() == server.now + REST_MS
     manager.turn()
@@ -494,8 +492,8 @@ def test_no_decision_waits_for_forecasts_that_others_read_and_a_new_promise_is_t
     assert deficit("waits-1") == 8, "it is time, however much is decided"
 
 
-def test_experience_with_expected_starts_survives_a_restart() -> None:
-    """What a waiting Run was told first stays with its Reservation, and so does when it then started."""
+def test_start_calibration_survives_a_restart() -> None:
+    """The first estimate for a Run, and its start, stay in its Reservation."""
     server = fleet(2, 16)
     put_run(server, "holder", "org", 16, max_duration="10h")
     manager = Manager(server)
@@ -504,21 +502,24 @@ def test_experience_with_expected_starts_survives_a_restart() -> None:
     began = server.now
     manager.settle()
     name = ("ns", "next-1")
-    again = Manager(server).model.world.start_calibration
-    assert again.of(name) == manager.model.world.start_calibration.of(name)
+    calibration = Manager(server).model.world.start_calibration
+    assert calibration.of(name) == manager.model.world.start_calibration.of(name)
     assert server.find(RESERVATIONS.path(*name))["status"]["told"]["at"]
     server.now += 60_000
     finish_pods(server, "holder")
     manager = Manager(server)
     manager.settle()
     assert phase(server, "next") == "Running"
-    told = Manager(server).model.world.start_calibration.of(name)
-    assert told is not None
-    assert (told.at, told.start) == (began, began + 60_000)
+    estimate = Manager(server).model.world.start_calibration.of(name)
+    assert estimate is not None
+    assert (estimate.at, estimate.start) == (began, began + 60_000)
 
 
-def start_is_known_after_crash(writes: int) -> bool:
-    """Kills a manager after so many writes of a start, if it makes that many; the start must be known."""
+def start_counts_after_crash(writes: int) -> bool:
+    """Kills a manager after ``writes`` writes of a start; the start must still be counted.
+
+    Returns whether the manager made so many writes.
+    """
     server = fleet(2, 16)
     put_run(server, "holder", "org", 16, max_duration="10h")
     manager = Manager(server)
@@ -540,7 +541,7 @@ def start_is_known_after_crash(writes: int) -> bool:
 
 
 @pytest.mark.parametrize("writes", [2, 5])
-def test_start_counts_as_experience_when_the_manager_dies_before_its_reservation_is_written(
+def test_start_counts_for_calibration_when_the_manager_dies_before_it_writes_the_reservation(
     writes: int,
 ) -> None:
-    assert start_is_known_after_crash(writes)
+    assert start_counts_after_crash(writes)

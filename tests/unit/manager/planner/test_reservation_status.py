@@ -1,11 +1,10 @@
-"""Thousands may wait: only some promises are told in one step, and nothing speaks of those that are not."""
+"""Reservations are written a few at a time, and no object names a Reservation that is not written yet."""
 
 import pytest
 
 from jobtree.kube.http.api_resources import EVENTS, RUNS
 from jobtree.manager.planner import reservation_status
-from tests.unit.manager.cluster import Manager, Server, StoppedError, kubelets
-from tests.unit.manager.stage import (
+from tests.unit.manager.cluster_objects import (
     TEMPLATE,
     finish_pods,
     phase,
@@ -16,6 +15,7 @@ from tests.unit.manager.stage import (
     put_run,
     states,
 )
+from tests.unit.manager.memory_cluster import Manager, Server, StoppedError, kubelets
 
 WAITING = ["w1", "w2", "w3", "w4", "w5"]
 
@@ -27,7 +27,7 @@ def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def crowd(waiting: list[str] = WAITING, lasts: str = "1h") -> Server:
-    """One Run that holds all GPUs for so long, and others that wait for them."""
+    """Returns a server on which one Run holds all GPUs, and others wait for them."""
     server = Server()
     put_policy(server, TEMPLATE)
     put_nodes(server, "nv-a", 1)
@@ -39,52 +39,51 @@ def crowd(waiting: list[str] = WAITING, lasts: str = "1h") -> Server:
 
 
 def events(server: Server, reason: str) -> list[str]:
-    found = [event for event in server.all(EVENTS) if event["reason"] == reason]
-    return sorted(event["involvedObject"]["name"] for event in found)
+    return sorted(
+        event["involvedObject"]["name"] for event in server.all(EVENTS) if event["reason"] == reason
+    )
 
 
-def spoken_of(server: Server) -> list[str]:
-    """Reservations that Runs name."""
+def named_reservations(server: Server) -> list[str]:
+    """Returns the Reservations that Runs name."""
     named = [run.get("status", {}).get("reservation") for run in server.all(RUNS)]
     return sorted(name for name in named if name)
 
 
-def go_on(server: Server, manager: Manager) -> None:
-    """Nothing happens until the manager wants to go on telling."""
-    goes_on_at = manager.model.status_publisher.refresh_due_at()
-    assert goes_on_at is not None
-    server.now = goes_on_at
+def advance_to_next_write(server: Server, manager: Manager) -> None:
+    """Moves the clock to the instant at which the manager writes more Reservations."""
+    at = manager.model.status_publisher.refresh_due_at()
+    assert at is not None
+    server.now = at
 
 
-def rest(server: Server, manager: Manager) -> None:
-    """Nothing happens until all is told."""
+def settle_all(server: Server, manager: Manager) -> None:
+    """Lets the manager write all Reservations."""
     manager.settle()
     while manager.model.status_publisher.reservations.has_more:
-        go_on(server, manager)
+        advance_to_next_write(server, manager)
         manager.settle()
 
 
-def test_promises_that_come_due_first_are_written_first_and_runs_speak_of_no_other() -> None:
+def test_earliest_promises_are_written_first_and_runs_name_only_these() -> None:
     server = crowd()
     manager = Manager(server)
-    begun = server.now
-    for told in (1, 3, 5):
+    start = server.now
+    for count in (1, 3, 5):
         manager.turn()
-        names = [f"{name}-1" for name in WAITING[:told]]
+        names = [f"{name}-1" for name in WAITING[:count]]
         assert sorted(states(server)) == names
-        assert spoken_of(server) == names
-        assert events(server, "Reserved") == WAITING[:told]
-        if told < len(WAITING):
-            go_on(server, manager)
-            assert server.now == begun + reservation_status.CALM_MS, (
-                "nobody waits for what can be told at once"
-            )
-    rest(server, manager)
-    assert events(server, "Reserved") == WAITING, "each once"
+        assert named_reservations(server) == names
+        assert events(server, "Reserved") == WAITING[:count]
+        if count < len(WAITING):
+            advance_to_next_write(server, manager)
+            assert server.now == start + reservation_status.CALM_MS, "the writes are not delayed further"
+    settle_all(server, manager)
+    assert events(server, "Reserved") == WAITING, "each Run has one Event"
     assert manager.broken() == []
 
 
-def test_who_starts_before_its_promise_was_told_needs_no_reservation() -> None:
+def test_no_reservation_is_written_when_the_run_starts_first() -> None:
     server = crowd()
     manager = Manager(server)
     manager.turn()
@@ -93,51 +92,55 @@ def test_who_starts_before_its_promise_was_told_needs_no_reservation() -> None:
     finish_pods(server, "holder")
     manager.turn()
     assert phase(server, "w2") == "Running"
-    rest(server, manager)
+    settle_all(server, manager)
     assert sorted(states(server)) == ["w3-1", "w4-1", "w5-1"]
-    assert events(server, "Superseded") == [], "nobody had heard of its promise"
+    assert events(server, "Superseded") == [], "its promise was never written"
     assert events(server, "Reserved") == ["w1", "w3", "w4", "w5"]
 
 
-def test_while_much_is_decided_so_many_are_told_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_reservations_per_second_is_limited_while_much_is_decided(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(reservation_status, "PER_BUSY_TURN", 2)
     monkeypatch.setattr(reservation_status, "PER_SECOND", 2)
     server = crowd()
     manager = Manager(server)
-    told = []
-    for number in range(5):  # four a second: each decides something, and is promised the last place
+    written = []
+    for number in range(
+        5
+    ):  # four turns a second, each with a decision and a new promise with the latest date
         put_run(server, f"x{number}", "org", 8, max_duration="1h")
         manager.turn()
-        told.append(len(states(server)))
+        written.append(len(states(server)))
         server.now += 250
-    assert told == [2, 2, 2, 2, 4]
+    assert written == [2, 2, 2, 2, 4]
 
 
-def test_while_gangs_come_and_go_a_moment_of_silence_is_not_calm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limit_stays_for_a_while_after_gangs_started_or_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reservation_status, "BUSY_THRESHOLD", 1)
     monkeypatch.setattr(reservation_status, "PER_SECOND", 1)
     server = crowd()
     manager = Manager(server)
-    begun = server.now
-    for told, after_ms in ((1, 0), (2, 1000), (3, 2000), (5, reservation_status.RECENT_MS)):
-        server.now = begun + after_ms
+    start = server.now
+    for count, after_ms in ((1, 0), (2, 1000), (3, 2000), (5, reservation_status.RECENT_MS)):
+        server.now = start + after_ms
         manager.turn()
-        assert len(states(server)) == told
-        if told < len(WAITING) - 2:
+        assert len(states(server)) == count
+        if count < len(WAITING) - 2:
             assert manager.model.status_publisher.refresh_due_at() == server.now + 1000
     assert events(server, "Reserved") == WAITING
 
 
-def test_what_is_due_soon_is_told_at_no_pace() -> None:
+def test_promises_due_soon_are_written_without_a_limit() -> None:
     server = crowd(lasts="1m")
     manager = Manager(server)
-    for told in (1, 2, 3):  # one in a step: each decides something
-        put_run(server, f"x{told}", "org", 8, max_duration="1h")
+    for count in (1, 2, 3):  # each turn has a decision, and writes one Reservation
+        put_run(server, f"x{count}", "org", 8, max_duration="1h")
         manager.turn()
-        assert sorted(states(server)) == [f"{name}-1" for name in WAITING[:told]]
+        assert sorted(states(server)) == [f"{name}-1" for name in WAITING[:count]]
 
 
-def test_of_those_without_a_date_the_last_in_line_are_told_first() -> None:
+def test_last_promise_in_creation_order_is_written_first_when_none_has_a_date() -> None:
     server = Server()
     put_policy(server, TEMPLATE)
     put_nodes(server, "nv-a", 1)
@@ -151,28 +154,31 @@ def test_of_those_without_a_date_the_last_in_line_are_told_first() -> None:
 
 
 def crashes_after(writes: int) -> bool:
-    """Kills a manager after so many writes, if it makes that many; the outcome must be the same."""
+    """Kills a manager after ``writes`` writes; the outcome must be the same.
+
+    Returns whether the manager made so many writes.
+    """
     undisturbed = crowd()
-    rest(undisturbed, Manager(undisturbed))
+    settle_all(undisturbed, Manager(undisturbed))
     server, crashed = crowd(), False
     try:
-        rest(server, Manager(server, stop_after=writes))
+        settle_all(server, Manager(server, stop_after=writes))
     except StoppedError:
         crashed = True
     manager = Manager(server)
-    rest(server, manager)
+    settle_all(server, manager)
     assert states(server) == states(undisturbed), writes
-    assert spoken_of(server) == spoken_of(undisturbed), writes
+    assert named_reservations(server) == named_reservations(undisturbed), writes
     assert manager.broken() == [], writes
     return crashed
 
 
 @pytest.mark.parametrize("writes", [3, 9])
-def test_no_promise_is_lost_when_the_manager_dies_between_two_reservations(writes: int) -> None:
+def test_all_reservations_are_written_when_the_manager_dies_between_two(writes: int) -> None:
     assert crashes_after(writes)
 
 
-def test_pods_are_told_when_nothing_threatens_them_any_more() -> None:
+def test_risk_of_a_pod_is_cleared_when_the_promise_is_gone() -> None:
     server = Server()
     put_policy(server, f"minRuntime: 0s\n{TEMPLATE}")
     put_nodes(server, "nv-a", 1)
@@ -183,12 +189,12 @@ def test_pods_are_told_when_nothing_threatens_them_any_more() -> None:
     manager = Manager(server)
     manager.settle()
 
-    def told() -> str:
+    def risk() -> str:
         annotations: dict[str, str] = pods_of(server, "holder")[0]["metadata"]["annotations"]
         return annotations["rq.davidlangworthy.io/risk"]
 
-    assert "waits-1" in told()
+    assert "waits-1" in risk()
     server.delete(RUNS.path("ns", "waits"))
     manager.settle()
-    assert "waits-1" not in told()
+    assert "waits-1" not in risk()
     assert "risk" not in server.run("holder")["status"]

@@ -1,10 +1,9 @@
-"""A manager that starts while Runs run finds nothing wrong with what an earlier one decided."""
+"""A restarted manager finds no violation in the decisions of an earlier one."""
 
 from jobtree.api.validation.object_parser import to_document
 from jobtree.kube.http.api_resources import BUDGETS
 from tests.unit.core.build import budget, envelope
-from tests.unit.manager.cluster import Manager, Server
-from tests.unit.manager.stage import (
+from tests.unit.manager.cluster_objects import (
     TEMPLATE,
     finish_pods,
     leases_of,
@@ -14,10 +13,11 @@ from tests.unit.manager.stage import (
     put_policy,
     put_run,
 )
+from tests.unit.manager.memory_cluster import Manager, Server
 
 
-def test_a_payer_that_no_longer_lends_breaks_no_invariant_after_a_restart() -> None:
-    """No object says whether the lender could be asked when the lease began (I2), and it keeps its loan."""
+def test_payer_that_no_longer_lends_is_no_violation_after_a_restart() -> None:
+    """No object says whether the lender lent when the lease began (I2), and the Run keeps the lease."""
     server = Server()
     put_policy(server, TEMPLATE)
     put_nodes(server, "nv-a", 2)
@@ -30,10 +30,10 @@ def test_a_payer_that_no_longer_lends_breaks_no_invariant_after_a_restart() -> N
     assert (lease["spec"]["class"], phase(server, "other")) == ("Borrowed", "Reserved")
     closed = to_document(budget("lender", envelope(16)))
     server.change(BUDGETS.path(name="lender"), {"spec": closed["spec"]}, "", merge=False)
-    again = Manager(server)
-    again.settle()
+    restarted = Manager(server)
+    restarted.settle()
     assert (phase(server, "lent"), phase(server, "other")) == ("Running", "Running")
-    assert again.violations == []
+    assert restarted.violations == []
     finish_pods(server, "other")
-    again.settle()
-    assert again.violations == []
+    restarted.settle()
+    assert restarted.violations == []

@@ -1,4 +1,4 @@
-"""Gauges compared with the objects in the cluster, added up one by one."""
+"""Gauges are compared with sums over the objects in the cluster."""
 
 import threading
 from collections import Counter
@@ -12,9 +12,9 @@ from jobtree.manager.metrics import METRICS, PREEMPTIONS, RESOLVER, Metrics
 from jobtree.manager.planner import world_gauges
 from jobtree.manager.planner.world_gauges import WorldGauges
 from tests.unit.core.build import H100
-from tests.unit.manager.cluster import Body, Manager, Server
-from tests.unit.manager.samples import Labels, nonzero, samples, value
-from tests.unit.manager.stage import TEMPLATE, put_budget, put_nodes, put_policy, put_run
+from tests.unit.manager.cluster_objects import TEMPLATE, put_budget, put_nodes, put_policy, put_run
+from tests.unit.manager.memory_cluster import Body, Manager, Server
+from tests.unit.manager.metric_samples import Labels, nonzero, samples, value
 
 HOUR_MS = 3_600_000
 ENVELOPE = ("owner", "budget", "envelope", "flavor")
@@ -22,7 +22,7 @@ LENDING = {"allow": True, "to": ["*"]}
 
 
 def busy_cluster() -> Server:
-    """Every class, role and state of a GPU at once; a start that is promised, and one that never will be."""
+    """Returns a server with GPUs of every class, role and state, and promises with and without a date."""
     server = Server()
     put_policy(server, TEMPLATE)
     put_nodes(server, "nv-a", 7)
@@ -77,7 +77,7 @@ def page(manager: Manager) -> bytes:
 
 
 def leases(server: Server) -> Iterator[tuple[Body, Labels, str, float]]:
-    """Every lease: its spec, the labels of its payer, its column, and GPUs as they are charged."""
+    """Yields the spec of each lease, the labels of its payer, its column, and its charge in GPUs."""
     for lease in server.all(LEASES):
         spec = lease["spec"]
         payer = spec["payer"]
@@ -88,31 +88,36 @@ def leases(server: Server) -> Iterator[tuple[Body, Labels, str, float]]:
         yield lease, labels, column, charged
 
 
-def test_budgets_show_what_their_open_leases_cost(manager: Manager, page: bytes) -> None:
+def test_budget_gauges_are_the_charges_of_open_leases(manager: Manager, page: bytes) -> None:
     open_now: dict[Labels, float] = {}
     for lease, labels, column, gpus in leases(manager.server):
         if "end" not in lease.get("status", {}):
             open_now[*labels, column] = open_now.get((*labels, column), 0) + gpus
-    found = samples(page, "jobtree_budget_concurrency_gpus", *ENVELOPE, "class")
-    assert nonzero(found) == open_now
+    series = samples(page, "jobtree_budget_concurrency_gpus", *ENVELOPE, "class")
+    assert nonzero(series) == open_now
     assert {column for *_, column in open_now} >= {"owned", "shared", "borrowed", "spare", "opportunistic"}
-    assert len(found) == 3 * 5, "three envelopes, five classes each"
+    assert len(series) == 3 * 5, "three envelopes, five classes each"
 
 
-def test_headroom_is_what_the_limit_leaves(manager: Manager, page: bytes) -> None:
+def test_headroom_is_the_limit_without_the_used_gpus(manager: Manager, page: bytes) -> None:
     used: Counter[Labels] = Counter()
     for lease, labels, column, gpus in leases(manager.server):
         if "end" not in lease.get("status", {}) and column != "opportunistic":
             used[labels] += round(gpus * 1000)
     expected = {}
     for budget in manager.server.all(BUDGETS):
-        for one in budget["spec"]["envelopes"]:
-            labels = (budget["spec"]["owner"], budget["metadata"]["name"], one["name"], one["flavor"])
-            expected[labels] = one["concurrency"] - used[labels] / 1000
+        for envelope in budget["spec"]["envelopes"]:
+            labels = (
+                budget["spec"]["owner"],
+                budget["metadata"]["name"],
+                envelope["name"],
+                envelope["flavor"],
+            )
+            expected[labels] = envelope["concurrency"] - used[labels] / 1000
     assert samples(page, "jobtree_budget_headroom_gpus", *ENVELOPE) == expected
 
 
-def test_hours_are_those_of_the_leases_up_to_this_moment(manager: Manager, page: bytes) -> None:
+def test_gpu_hours_are_those_of_the_leases_until_now(manager: Manager, page: bytes) -> None:
     now = manager.server.now
     used: dict[Labels, float] = {}
     committed: dict[Labels, float] = {}
@@ -125,17 +130,17 @@ def test_hours_are_those_of_the_leases_up_to_this_moment(manager: Manager, page:
         limit = {"spared": 10, "shared": 20}.get(lease["spec"]["runRef"]["name"])
         if limit and not end:
             committed[labels] = committed.get(labels, 0) + gpus * (limit - hours)
-    found = samples(page, "jobtree_budget_gpu_hours", *ENVELOPE, "kind")
-    assert {labels[:-1]: hours for labels, hours in nonzero(found).items() if labels[-1] == "used"} == used
-    shown = {labels[:-1]: hours for labels, hours in nonzero(found).items() if labels[-1] == "committed"}
+    series = samples(page, "jobtree_budget_gpu_hours", *ENVELOPE, "kind")
+    assert {labels[:-1]: hours for labels, hours in nonzero(series).items() if labels[-1] == "used"} == used
+    shown = {labels[:-1]: hours for labels, hours in nonzero(series).items() if labels[-1] == "committed"}
     assert shown == pytest.approx(committed)
     org = ("org", "org", "main", H100)
-    assert {labels: hours for labels, hours in found.items() if labels[-1] == "left"} == {
+    assert {labels: hours for labels, hours in series.items() if labels[-1] == "left"} == {
         (*org, "left"): 1000 - used[org]
     }
 
 
-def test_every_gpu_of_the_fleet_is_in_one_state(manager: Manager, page: bytes) -> None:
+def test_each_gpu_of_the_fleet_is_in_one_state(manager: Manager, page: bytes) -> None:
     server = manager.server
     roles: dict[tuple[str, int], set[str]] = {}
     for lease, *_ in leases(server):
@@ -145,8 +150,8 @@ def test_every_gpu_of_the_fleet_is_in_one_state(manager: Manager, page: bytes) -
                     if mask >> slot & 1:
                         roles.setdefault((node, slot), set()).add(lease["spec"]["role"].lower())
     expected: Counter[Labels] = Counter()
-    for one in server.all(NODES):
-        name, labels = one["metadata"]["name"], one["metadata"]["labels"]
+    for body in server.all(NODES):
+        name, labels = body["metadata"]["name"], body["metadata"]["labels"]
         domain = "/".join(labels[label] for label in ("region", "cluster", "fabric.domain"))
         foreign = 3 if name == "nv-b-00" else 0
         for slot in range(8):
@@ -157,19 +162,19 @@ def test_every_gpu_of_the_fleet_is_in_one_state(manager: Manager, page: bytes) -
             elif foreign:
                 state, foreign = "foreign", foreign - 1
             expected[H100, domain, state] += 1
-    found = samples(page, "jobtree_fleet_gpus", "flavor", "domain", "state")
-    assert nonzero(found) == expected
+    series = samples(page, "jobtree_fleet_gpus", "flavor", "domain", "state")
+    assert nonzero(series) == expected
     states = {"active", "spare", "opportunistic", "foreign", "free", "unavailable"}
     assert {state for *_, state in expected} == states
-    assert sum(found.values()) == 72
+    assert sum(series.values()) == 72
 
 
-def test_reservations_are_those_that_are_pending(manager: Manager, page: bytes) -> None:
+def test_reservation_gauge_counts_pending_reservations(manager: Manager, page: bytes) -> None:
     server = manager.server
     starts = [
-        one["spec"].get("earliestStart")
-        for one in server.all(RESERVATIONS)
-        if one["status"]["state"] == "Pending"
+        body["spec"].get("earliestStart")
+        for body in server.all(RESERVATIONS)
+        if body["status"]["state"] == "Pending"
     ]
     dated = [(parse_time(start) - server.now) / 1000 for start in starts if start]
     assert len(dated) >= 1
@@ -185,7 +190,7 @@ def test_reservations_are_those_that_are_pending(manager: Manager, page: bytes) 
     assert value(page, "jobtree_reservation_eta_seconds_sum") == sum(dated)
 
 
-def test_stages_that_start_together_have_one_reservation() -> None:
+def test_stages_that_start_together_count_as_one_reservation() -> None:
     server = Server()
     put_policy(server, TEMPLATE)
     put_nodes(server, "nv-a", 1)
@@ -198,12 +203,12 @@ def test_stages_that_start_together_have_one_reservation() -> None:
     server.create(RUNS.path("ns"), {**body, "metadata": {"name": "tree", "namespace": "ns"}})
     manager = Manager(server)
     manager.settle()
-    assert [one["status"]["state"] for one in server.all(RESERVATIONS)] == ["Pending"]
+    assert [body["status"]["state"] for body in server.all(RESERVATIONS)] == ["Pending"]
     page = manager.metrics.page()
     assert samples(page, "jobtree_reservations_pending", "flavor") == {(H100,): 1}
 
 
-def test_what_is_gone_leaves_no_series() -> None:
+def test_deleted_objects_leave_no_series() -> None:
     server = busy_cluster()
     manager = Manager(server)
     manager.settle()
@@ -220,7 +225,7 @@ def test_what_is_gone_leaves_no_series() -> None:
     assert domains == {"r/c/nv-a"}
 
 
-def test_every_page_is_new() -> None:
+def test_each_page_has_present_figures() -> None:
     server = Server()
     put_policy(server, TEMPLATE)
     put_nodes(server, "nv-a", 2)
@@ -233,19 +238,19 @@ def test_every_page_is_new() -> None:
         seen.append(nonzero(samples(page, "jobtree_fleet_gpus", "flavor", "domain", "state")))
         put_run(server, f"r{number}", "org", 8)
         manager.settle()
-    assert [{state: gpus for (*_, state), gpus in one.items()} for one in seen] == [
+    assert [{state: gpus for (*_, state), gpus in page.items()} for page in seen] == [
         {"free": 16},
         {"active": 8, "free": 8},
         {"active": 16},
     ]
 
 
-def test_names_are_written_so_that_they_can_be_read_back() -> None:
+def test_names_with_special_characters_are_escaped() -> None:
     hostile = 'a"b\\c\nd'
     assert world_gauges.labelled(("x", "y"), (hostile, "z")) == r'x="a\"b\\c\nd",y="z"'
 
 
-def test_a_page_waits_for_the_plan_and_shows_the_last_figures_if_it_takes_too_long(
+def test_page_waits_for_the_plan_and_has_old_figures_when_it_takes_too_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     server = busy_cluster()
@@ -265,7 +270,7 @@ def test_a_page_waits_for_the_plan_and_shows_the_last_figures_if_it_takes_too_lo
     assert pages == [shown.page()] != [first]
 
 
-def test_a_standby_shows_nothing_of_the_world_nor_does_a_leader_of_the_past() -> None:
+def test_only_the_leader_has_gauges_of_the_world() -> None:
     manager = Manager(busy_cluster())
     manager.settle()
     for page in (Metrics().page(), manager.metrics.page(leads=False)):
@@ -275,7 +280,7 @@ def test_a_standby_shows_nothing_of_the_world_nor_does_a_leader_of_the_past() ->
     assert value(manager.metrics.page(), "jobtree_leading") == 1
 
 
-def test_counters_of_a_domain_go_with_it() -> None:
+def test_counters_of_a_domain_are_removed_with_it() -> None:
     metrics = Metrics()
     for domain in ("r/c/a", "r/c/b"):
         metrics.add(PREEMPTIONS, 1, H100, domain, "Shrink")

@@ -1,4 +1,4 @@
-"""Pods as documents: everything of the template stays, and what Jobtree alone knows is added."""
+"""Pod documents keep the whole template; Jobtree adds node, GPUs, names and environment."""
 
 from copy import deepcopy
 from typing import Any
@@ -15,7 +15,7 @@ from jobtree.manager.pods.rank_environment import environment
 from tests.unit.core.build import run
 
 UID = "1f0c22aa-0000-4000-8000-000000000000"
-CAST = PodSet(2, 8, (PodPlacement("0-0-2", "n1", 8, 0, 0, 0), PodPlacement("1-0-2", "n2", 8, 1, 1, 0)))
+POD_SET = PodSet(2, 8, (PodPlacement("0-0-2", "n1", 8, 0, 0, 0), PodPlacement("1-0-2", "n2", 8, 1, 1, 0)))
 STANDBY = PodPlacement("spare-3-0", "n3", 8, 0)
 TEMPLATE: dict[str, Any] = {
     "metadata": {"labels": {"app": "mine"}, "annotations": {"note": "kept"}},
@@ -38,28 +38,27 @@ TEMPLATE: dict[str, Any] = {
 }
 
 
-def asked(**fields: Any) -> Run:  # noqa: ANN401
-    made = run("trainer", "org", 16, **fields)
+def trainer(**fields: Any) -> Run:  # noqa: ANN401
     metadata = ObjectMeta(name="trainer", namespace="rai", uid=UID)
-    return msgspec.structs.replace(made, metadata=metadata)
+    return msgspec.structs.replace(run("trainer", "org", 16, **fields), metadata=metadata)
 
 
-def setting(template: dict[str, Any] = TEMPLATE, max_grace_ms: int = 300_000) -> PodDefaults:
+def defaults(template: dict[str, Any] = TEMPLATE, max_grace_ms: int = 300_000) -> PodDefaults:
     return PodDefaults(template, "nvidia.com/gpu", max_grace_ms)
 
 
 def rank(number: int = 1, **changed: Any) -> dict[str, Any]:  # noqa: ANN401
-    return pod_document(asked(), CAST, CAST.placements[number], setting(**changed))
+    return pod_document(trainer(), POD_SET, POD_SET.placements[number], defaults(**changed))
 
 
-def told(pod: dict[str, Any], container: int = 0) -> dict[str, str]:
-    return {one["name"]: one["value"] for one in pod["spec"]["containers"][container]["env"]}
+def variables(pod: dict[str, Any], container: int = 0) -> dict[str, str]:
+    return {variable["name"]: variable["value"] for variable in pod["spec"]["containers"][container]["env"]}
 
 
-def test_all_of_the_template_stays() -> None:
+def test_pod_keeps_the_whole_template() -> None:
     pod = rank()
     spec = pod["spec"]
-    assert [one["name"] for one in spec["containers"]] == ["train", "sidecar"]
+    assert [container["name"] for container in spec["containers"]] == ["train", "sidecar"]
     assert (spec["nodeSelector"], spec["tolerations"]) == (
         {"disk": "fast"},
         [{"key": "team", "operator": "Exists"}],
@@ -68,23 +67,23 @@ def test_all_of_the_template_stays() -> None:
     assert spec["initContainers"][0]["image"] == "fetch:1"
     assert pod["metadata"]["labels"]["app"] == "mine"
     assert pod["metadata"]["annotations"]["note"] == "kept"
-    assert TEMPLATE["spec"]["restartPolicy"] == "Always", "the template itself is left alone"
+    assert TEMPLATE["spec"]["restartPolicy"] == "Always", "the template itself does not change"
 
 
-def test_a_template_is_neither_changed_nor_copied() -> None:
-    """It may be large, and a gang has many pods."""
+def test_template_is_neither_changed_nor_copied() -> None:
+    """A template may be large, and a gang has many pods."""
     before = deepcopy(TEMPLATE)
-    ours = {"metadata": {"annotations": {"rq.davidlangworthy.io/gpu-container": "sidecar"}}}
-    for template in (TEMPLATE, {**TEMPLATE, **ours}):
-        for placement in (*CAST.placements, STANDBY):
-            pod_document(asked(), CAST, placement, setting(template))
+    annotated = {"metadata": {"annotations": {"rq.davidlangworthy.io/gpu-container": "sidecar"}}}
+    for template in (TEMPLATE, {**TEMPLATE, **annotated}):
+        for placement in (*POD_SET.placements, STANDBY):
+            pod_document(trainer(), POD_SET, placement, defaults(template))
     assert before == TEMPLATE
     pod = rank()
     assert pod["spec"]["tolerations"] is TEMPLATE["spec"]["tolerations"]
     assert pod["spec"]["containers"][0]["env"][-1] is TEMPLATE["spec"]["containers"][0]["env"][0]
 
 
-def test_a_rank_is_placed_has_its_gpus_and_is_not_restarted_behind_our_back() -> None:
+def test_rank_has_its_node_and_gpus_and_is_never_restarted() -> None:
     spec = rank()["spec"]
     assert (spec["nodeName"], spec["restartPolicy"]) == ("n2", "Never")
     gpus = {"nvidia.com/gpu": "8"}
@@ -92,22 +91,22 @@ def test_a_rank_is_placed_has_its_gpus_and_is_not_restarted_behind_our_back() ->
     assert spec["containers"][1]["resources"] == {"limits": {"cpu": "1"}}
 
 
-def test_an_annotation_names_the_container_that_has_the_gpus() -> None:
+def test_annotation_names_the_container_with_the_gpus() -> None:
     template = {**TEMPLATE, "metadata": {"annotations": {"rq.davidlangworthy.io/gpu-container": "sidecar"}}}
     containers = rank(template=template)["spec"]["containers"]
     assert "resources" not in containers[0]
     assert containers[1]["resources"]["limits"] == {"cpu": "1", "nvidia.com/gpu": "8"}
 
 
-def test_every_container_is_told_who_it_is_and_our_word_counts() -> None:
+def test_every_container_has_the_environment_of_its_rank() -> None:
     pod = rank()
-    assert told(pod) == told(pod, 1) | {"LR": "1"}
-    assert told(pod)["NODE_RANK"] == "1"
-    assert told(pod)["MASTER_ADDR"] == "trainer-0-0.trainer-1f0c22aa.rai.svc"
+    assert variables(pod) == variables(pod, 1) | {"LR": "1"}
+    assert variables(pod)["NODE_RANK"] == "1"
+    assert variables(pod)["MASTER_ADDR"] == "trainer-0-0.trainer-1f0c22aa.rai.svc"
 
 
-def test_the_environment_of_a_rank() -> None:
-    assert environment(asked(checkpoint="10m"), CAST, CAST.placements[1]) == {
+def test_environment_of_a_rank() -> None:
+    assert environment(trainer(checkpoint="10m"), POD_SET, POD_SET.placements[1]) == {
         "MASTER_ADDR": "trainer-0-0.trainer-1f0c22aa.rai.svc",
         "MASTER_PORT": "29500",
         "WORLD_SIZE": "16",
@@ -127,14 +126,14 @@ def test_the_environment_of_a_rank() -> None:
     }
 
 
-def test_a_single_pod_finds_itself_without_a_service() -> None:
+def test_single_pod_uses_its_hostname_as_master_address() -> None:
     alone = PodSet(1, 8, (PodPlacement("0-0-1", "n1", 8, 0, 0, 0),))
-    pod = pod_document(asked(), alone, alone.placements[0], setting())
-    assert told(pod)["MASTER_ADDR"] == pod["spec"]["hostname"] == "trainer-0-0"
+    pod = pod_document(trainer(), alone, alone.placements[0], defaults())
+    assert variables(pod)["MASTER_ADDR"] == pod["spec"]["hostname"] == "trainer-0-0"
     assert "subdomain" not in pod["spec"]
 
 
-def test_hostnames_survive_an_attempt_and_names_do_not() -> None:
+def test_hostname_has_no_attempt_and_the_name_has() -> None:
     spec, metadata = rank()["spec"], rank()["metadata"]
     assert (spec["hostname"], spec["subdomain"]) == ("trainer-1-0", "trainer-1f0c22aa")
     assert metadata["name"] == "trainer-1f0c22aa-1-0-2"
@@ -142,17 +141,17 @@ def test_hostnames_survive_an_attempt_and_names_do_not() -> None:
     assert (owner["kind"], owner["uid"], owner["controller"]) == ("Run", UID, True)
 
 
-@pytest.mark.parametrize(("asks", "gets"), [(60, 60), (600, 300), (None, 30), (0, 0)])
-def test_the_grace_period_is_the_templates_at_most_the_policys(asks: int | None, gets: int) -> None:
-    spec = {**TEMPLATE["spec"], "terminationGracePeriodSeconds": asks}
-    assert rank(template={"spec": spec})["spec"]["terminationGracePeriodSeconds"] == gets
+@pytest.mark.parametrize(("requested", "expected"), [(60, 60), (600, 300), (None, 30), (0, 0)])
+def test_grace_period_is_that_of_the_template_up_to_the_policys(requested: int | None, expected: int) -> None:
+    spec = {**TEMPLATE["spec"], "terminationGracePeriodSeconds": requested}
+    assert rank(template={"spec": spec})["spec"]["terminationGracePeriodSeconds"] == expected
 
 
-def test_a_rank_reads_its_risk_in_a_file() -> None:
+def test_rank_reads_its_risk_in_a_file() -> None:
     """A Run is warned of promises that may stop it, also inside its pods (R11)."""
     risk = Risk(reservation="big-1", at="2026-01-05T10:00:00Z", kill_probability="0.25")
-    pod = pod_document(asked(), CAST, CAST.placements[0], setting(), (risk,))
-    (volume,) = [one for one in pod["spec"]["volumes"] if one["name"] == "jobtree-risk"]
+    pod = pod_document(trainer(), POD_SET, POD_SET.placements[0], defaults(), (risk,))
+    (volume,) = [volume for volume in pod["spec"]["volumes"] if volume["name"] == "jobtree-risk"]
     (item,) = volume["downwardAPI"]["items"]
     assert item["fieldRef"]["fieldPath"] == "metadata.annotations['rq.davidlangworthy.io/risk']"
     assert '"killProbability":"0.25"' in pod["metadata"]["annotations"]["rq.davidlangworthy.io/risk"]
@@ -160,36 +159,36 @@ def test_a_rank_reads_its_risk_in_a_file() -> None:
     assert {"name": "jobtree-risk", "mountPath": "/etc/jobtree", "readOnly": True} in mounts
 
 
-def test_a_standby_pod_keeps_image_and_gpus_and_starts_nothing_of_the_templates() -> None:
-    spec = pod_document(asked(), CAST, STANDBY, setting())["spec"]
+def test_standby_pod_has_image_and_gpus_and_runs_nothing_of_the_template() -> None:
+    spec = pod_document(trainer(), POD_SET, STANDBY, defaults())["spec"]
     (container,) = spec["containers"]
     assert (container["image"], container["command"][0]) == ("train:1", "sh")
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "8"}
     assert "env" not in container
     assert "initContainers" not in spec
-    idle = pod_document(asked(), CAST, PodPlacement("spare-3-0-idle", "n3", 0, 0), setting())
+    idle = pod_document(trainer(), POD_SET, PodPlacement("spare-3-0-idle", "n3", 0, 0), defaults())
     assert "resources" not in idle["spec"]["containers"][0]
 
 
-def test_the_service_finds_the_ranks_of_this_very_run_before_they_are_ready() -> None:
-    service = service_document(asked())
+def test_service_selects_the_ranks_of_its_run_before_they_are_ready() -> None:
+    service = service_document(trainer())
     assert service["metadata"]["name"] == "trainer-1f0c22aa"
     assert service["spec"]["clusterIP"] == "None"
     assert service["spec"]["publishNotReadyAddresses"] is True
     assert service["spec"]["selector"].items() <= rank()["metadata"]["labels"].items()
     assert (
         not service["spec"]["selector"].items()
-        <= pod_document(asked(), CAST, STANDBY, setting())["metadata"]["labels"].items()
+        <= pod_document(trainer(), POD_SET, STANDBY, defaults())["metadata"]["labels"].items()
     )
 
 
 @pytest.mark.parametrize("name", ["a" * 253, "0starts-with-a-digit", "has.dots", "ends-" + "x" * 60])
-def test_names_are_labels_however_long_the_runs_is(name: str) -> None:
-    for made in (pod_name(name, UID, "100-200-30"), hostname(name, "100-200"), service_name(name, UID)):
-        assert len(made) <= 63
-        assert "." not in made
-        assert made[0].isalpha()
+def test_names_are_dns_labels_when_the_name_of_the_run_is_long(name: str) -> None:
+    for label in (pod_name(name, UID, "100-200-30"), hostname(name, "100-200"), service_name(name, UID)):
+        assert len(label) <= 63
+        assert "." not in label
+        assert label[0].isalpha()
 
 
-def test_names_that_are_cut_stay_apart() -> None:
+def test_cut_names_stay_different() -> None:
     assert as_label("a" * 100 + "1", 40) != as_label("a" * 100 + "2", 40)

@@ -1,4 +1,4 @@
-"""The manager's archive over HTTP: read-only, by the leader alone, and nothing but files of the archive."""
+"""The archive over HTTP: the leader serves files of the archive, for reading only."""
 
 import asyncio
 from pathlib import Path
@@ -11,62 +11,62 @@ from jobtree.manager.metrics import Metrics
 from jobtree.manager.process.archive_endpoint import ArchivePages
 from jobtree.manager.process.health import Health
 from tests.unit.archive.test_archive_directory import DAY_1, lease
-from tests.unit.manager.process.test_health import seen_view
+from tests.unit.manager.process.test_health import listed_view
 
 
 @pytest.fixture
 def archive(tmp_path: Path) -> ArchiveDirectory:
-    found = ArchiveDirectory(str(tmp_path / "archive"))
-    found.add([lease(1)])
+    directory = ArchiveDirectory(str(tmp_path / "archive"))
+    directory.add([lease(1)])
     (tmp_path / "secret").write_text("not for you")
-    return found
+    return directory
 
 
-def asked(
+def responses_of(
     archive: ArchiveDirectory, *paths: str, method: str = "GET", leads: bool = True
 ) -> list[tuple[int, bytes]]:
     async def ask() -> list[tuple[int, bytes]]:
-        health = Health(seen_view(), Metrics())
+        health = Health(listed_view(), Metrics())
         health.archive = ArchivePages(archive, lambda: leads)
         runner = await health.serve("127.0.0.1:0")
         port = runner.addresses[0][1]
         try:
             async with ClientSession() as session:
-                found = []
+                responses = []
                 for path in paths:
                     async with session.request(method, f"http://127.0.0.1:{port}{path}") as answer:
-                        found.append((answer.status, await answer.read()))
-                return found
+                        responses.append((answer.status, await answer.read()))
+                return responses
         finally:
             await runner.cleanup()
 
     return asyncio.run(ask())
 
 
-def test_files_are_listed_and_read(archive: ArchiveDirectory) -> None:
-    assert asked(archive, "/archive/", f"/archive/{DAY_1}") == [
+def test_files_of_the_archive_are_listed_and_read(archive: ArchiveDirectory) -> None:
+    assert responses_of(archive, "/archive/", f"/archive/{DAY_1}") == [
         (200, f'["{DAY_1}"]'.encode()),
         (200, archive.fetch(DAY_1)),
     ]
 
 
-def test_a_standby_says_that_another_has_it(archive: ArchiveDirectory) -> None:
-    for status, text in asked(archive, "/archive/", f"/archive/{DAY_1}", leads=False):
+def test_standby_answers_that_only_the_leader_has_the_archive(archive: ArchiveDirectory) -> None:
+    for status, text in responses_of(archive, "/archive/", f"/archive/{DAY_1}", leads=False):
         assert (status, b"does not lead" in text) == (503, True)
 
 
 @pytest.mark.parametrize(
     "path", ["/archive/..%2Fsecret", "/archive/.lock", "/archive/leases-2020-01-01.jsonl.gz", "/archive/x/y"]
 )
-def test_nothing_else_is_served(archive: ArchiveDirectory, path: str) -> None:
-    assert asked(archive, path)[0][0] == 404
+def test_other_paths_are_not_served(archive: ArchiveDirectory, path: str) -> None:
+    assert responses_of(archive, path)[0][0] == 404
 
 
-def test_it_is_only_read(archive: ArchiveDirectory) -> None:
+def test_archive_cannot_be_written(archive: ArchiveDirectory) -> None:
     for method in ("POST", "PUT", "DELETE"):
-        assert asked(archive, f"/archive/{DAY_1}", method=method)[0][0] == 405
+        assert responses_of(archive, f"/archive/{DAY_1}", method=method)[0][0] == 405
 
 
-def test_a_disk_that_is_gone_is_told(tmp_path: Path) -> None:
-    ((status, text),) = asked(ArchiveDirectory(str(tmp_path / "gone")), "/archive/")
+def test_missing_directory_is_reported(tmp_path: Path) -> None:
+    ((status, text),) = responses_of(ArchiveDirectory(str(tmp_path / "gone")), "/archive/")
     assert (status, b"cannot read" in text) == (500, True)

@@ -1,4 +1,4 @@
-"""Values of a public beacon: heard when they are published, never waited for."""
+"""Values of a public beacon are fetched when they are published; no plan waits for them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -16,25 +16,29 @@ from jobtree.manager.log import Log
 from jobtree.manager.process import beacon_listener
 from jobtree.manager.process.beacon_listener import BeaconListener, BeaconValue
 from tests.unit.core.build import T0
-from tests.unit.manager.cluster import Manager, Server, Silent
-from tests.unit.manager.stage import POLICY, put_budget, put_nodes, put_policy, put_run
+from tests.unit.manager.cluster_objects import POLICY, put_budget, put_nodes, put_policy, put_run
+from tests.unit.manager.memory_cluster import Manager, NullStream, Server
 
 VALUE = "00ff" * 16
 GENESIS = "2026-01-05T09:00:00Z"
 
 
 @pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def _retry_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beacon_listener, "RETRY_SECONDS", 0)
 
 
 @asynccontextmanager
 async def publisher(*answers: object) -> AsyncIterator[str]:
-    """A beacon that answers so, one after another, and then as it should."""
-    left = list(answers)
+    """Serves a beacon that gives these answers in turn, and then correct ones."""
+    remaining = list(answers)
 
     async def answer(request: web.Request) -> web.Response:
-        given = left.pop(0) if left else {"round": int(request.match_info["round"]), "randomness": VALUE}
+        given = (
+            remaining.pop(0)
+            if remaining
+            else {"round": int(request.match_info["round"]), "randomness": VALUE}
+        )
         if isinstance(given, int):
             return web.Response(status=given)
         return web.json_response(given)
@@ -50,28 +54,28 @@ async def publisher(*answers: object) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-def hear(
+def values_heard(
     *answers: object, play: Callable[[BeaconListener, Beacon, asyncio.Event], Awaitable[None]]
 ) -> list[BeaconValue]:
     async def main() -> list[BeaconValue]:
         async with publisher(*answers) as url:
             woken = asyncio.Event()
-            listener = BeaconListener(Log(Silent()), woken.set, clock=lambda: T0 / 1000)  # type: ignore[arg-type]
+            listener = BeaconListener(Log(NullStream()), woken.set, clock=lambda: T0 / 1000)  # type: ignore[arg-type]
             await play(listener, Beacon("drand", 30_000, T0 - 30_000, url), woken)
-            news = listener.new_values()
+            values = listener.new_values()
             listener.stop()
-            return news
+            return values
 
     return asyncio.run(asyncio.wait_for(main(), 30))
 
 
-async def first(listener: BeaconListener, source: Beacon, woken: asyncio.Event) -> None:
+async def wait_for_first(listener: BeaconListener, source: Beacon, woken: asyncio.Event) -> None:
     listener.follow_rounds(source, [("drand", 2), ("other", 1)])
     await woken.wait()
 
 
 @pytest.mark.parametrize(
-    "stumbles",
+    "wrong_answers",
     [
         (),
         (500, 404),
@@ -81,18 +85,18 @@ async def first(listener: BeaconListener, source: Beacon, woken: asyncio.Event) 
     ],
     ids=["none", "refusals", "garbage", "another round", "nothing"],
 )
-def test_a_published_value_is_heard_sooner_or_later(stumbles: tuple[object, ...]) -> None:
-    assert hear(*stumbles, play=first) == [BeaconValue("drand", 2, VALUE)]
+def test_published_value_is_fetched_in_spite_of_wrong_answers(wrong_answers: tuple[object, ...]) -> None:
+    assert values_heard(*wrong_answers, play=wait_for_first) == [BeaconValue("drand", 2, VALUE)]
 
 
-def test_whoever_begins_to_lead_first_hears_what_was_published_and_waits_for_nothing_else() -> None:
+def test_new_leader_waits_only_for_published_values() -> None:
     async def play(listener: BeaconListener, source: Beacon, _: asyncio.Event) -> None:
-        await listener.catch_up(source, [("drand", 2), ("drand", 3)])  # the other in half a minute
+        await listener.catch_up(source, [("drand", 2), ("drand", 3)])  # round 3 is published in half a minute
 
-    assert hear(500, play=play) == [BeaconValue("drand", 2, VALUE)]
+    assert values_heard(500, play=play) == [BeaconValue("drand", 2, VALUE)]
 
 
-def test_a_beacon_that_does_not_answer_keeps_nobody_from_leading(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_leader_does_not_wait_for_a_beacon_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beacon_listener, "ANSWER_SECONDS", 0.01)
 
     async def play(listener: BeaconListener, source: Beacon, _: asyncio.Event) -> None:
@@ -101,33 +105,33 @@ def test_a_beacon_that_does_not_answer_keeps_nobody_from_leading(monkeypatch: py
         )
         await listener.catch_up(None, [("drand", 2)])
 
-    assert hear(play=play) == []
+    assert values_heard(play=play) == []
 
 
-def test_what_is_not_published_or_not_wanted_is_not_asked_for() -> None:
+def test_only_published_and_wanted_rounds_are_fetched() -> None:
     async def play(listener: BeaconListener, source: Beacon, woken: asyncio.Event) -> None:
-        listener.follow_rounds(source, [("drand", 3)])  # in half a minute
+        listener.follow_rounds(source, [("drand", 3)])  # published in half a minute
         listener.follow_rounds(msgspec.structs.replace(source, url=""), [("drand", 2)])
         listener.follow_rounds(source, [("drand", 1)])
         await woken.wait()
         listener.follow_rounds(source, [("drand", 1)])
 
-    assert hear(play=play) == [BeaconValue("drand", 1, VALUE)]
+    assert values_heard(play=play) == [BeaconValue("drand", 1, VALUE)]
 
 
-def test_what_was_heard_is_told_again_to_a_world_built_anew() -> None:
+def test_values_are_new_again_when_the_world_is_rebuilt() -> None:
     async def play(listener: BeaconListener, source: Beacon, woken: asyncio.Event) -> None:
-        await first(listener, source, woken)
+        await wait_for_first(listener, source, woken)
         assert len(listener.new_values()) == 1
         listener.restart()
 
-    (heard,) = hear(play=play)
+    (value,) = values_heard(play=play)
     world = World()
-    heard.apply_to(world)
+    value.apply_to(world)
     assert world.beacon_values == {("drand", 2): VALUE}
 
 
-def test_a_draw_mixes_in_what_was_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_draw_mixes_in_the_value_of_the_beacon(monkeypatch: pytest.MonkeyPatch) -> None:
     async def answer(_url: str, _number: int) -> str:
         return VALUE
 
@@ -147,6 +151,6 @@ def test_a_draw_mixes_in_what_was_heard(monkeypatch: pytest.MonkeyPatch) -> None
     manager.settle()
     server.now += 60_000
     manager.settle()
-    (reservation,) = [one for one in server.all(RESERVATIONS) if one["metadata"]["name"] == "winner-1"]
+    (reservation,) = [body for body in server.all(RESERVATIONS) if body["metadata"]["name"] == "winner-1"]
     record = msgspec.convert(reservation["status"]["lottery"], Record)
     assert (record.beacon.value, verify(record)) == (VALUE, [])

@@ -1,4 +1,4 @@
-"""The loop: who may read the world, and when."""
+"""The control loop keeps readers away from the world during a plan."""
 
 import asyncio
 
@@ -14,13 +14,13 @@ from jobtree.manager.planner import world_gauges
 from jobtree.manager.planner.planning_model import PlanningModel
 from jobtree.manager.process.control_loop import ControlLoop
 from jobtree.manager.process.health import Health
-from tests.unit.manager.cluster import KEY, Server, Silent
+from tests.unit.manager.memory_cluster import KEY, NullStream, Server
 
 
-def test_the_world_is_not_read_while_it_is_planned_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scraper that does not wait gets the figures from before, not those of half a plan."""
+def test_world_is_not_read_during_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scraper that does not wait gets the figures from before the plan."""
     monkeypatch.setattr(world_gauges, "WAIT_SECONDS", 0.0)
-    metrics, log = Metrics(), Log(Silent())  # type: ignore[arg-type]
+    metrics, log = Metrics(), Log(NullStream())  # type: ignore[arg-type]
     view = ClusterView("jobtree-system", lambda *_: None, lambda: None)
     during: list[str] = []
 

@@ -10,7 +10,16 @@ from jobtree.kube.http.api_requests import Request
 from jobtree.kube.http.api_resources import PODS, RESERVATIONS, RUNS
 from jobtree.manager.controllers import pod_reconciler
 from jobtree.manager.controllers.decision_writer import MAX_TRIES
-from tests.unit.manager.cluster import Fault, Manager, Server
+from tests.unit.manager.cluster_objects import (
+    endings,
+    leases_of,
+    phase,
+    pods_of,
+    put_budget,
+    put_nodes,
+    put_policy,
+    put_run,
+)
 from tests.unit.manager.histories import (
     FAILURE,
     FAULTS,
@@ -21,21 +30,12 @@ from tests.unit.manager.histories import (
     remains,
     spread,
 )
-from tests.unit.manager.stage import (
-    endings,
-    leases_of,
-    phase,
-    pods_of,
-    put_budget,
-    put_nodes,
-    put_policy,
-    put_run,
-)
+from tests.unit.manager.memory_cluster import Fault, Manager, Server
 
 
 @pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writes of pods are retried at once: time does not pass by itself here."""
+def _retry_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries writes of pods at once, because time does not pass in these tests."""
     monkeypatch.setattr(pod_reconciler, "RETRY_MS", 0)
 
 
@@ -50,8 +50,8 @@ def test_outcome_is_the_same_when_some_write_meets_a_fault(history: History, kin
         assert remains(server) == expected, f"{kind} at write {number} of {undisturbed.writes}"
 
 
-def test_a_run_does_not_go_before_its_leases_are_seen_to_be_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever comes next, should this manager die now, finds the Run that the open lease belongs to."""
+def test_deleted_run_stays_until_its_leases_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this manager dies now, the next one finds the Run of the open lease."""
     server = Server()
     put_policy(server)
     put_nodes(server, "nv-a", 1)
@@ -61,25 +61,25 @@ def test_a_run_does_not_go_before_its_leases_are_seen_to_be_ended(monkeypatch: p
     manager.settle()
     send = server.send
 
-    async def stumble(request: Request) -> bytes:
+    async def fail(request: Request) -> bytes:
         if request.writes and "gpuleases" in request.target:
             monkeypatch.setattr(server, "send", send)
-            raise StatusError(409, "Conflict", "the server stumbled")
+            raise StatusError(409, "Conflict", "the server faild")
         return await send(request)
 
     def watch(path: str, _: object, there: bool) -> None:
         if path == RUNS.path("ns", "r") and not there:
             assert endings(server, "r") == ["Cancelled"]
 
-    monkeypatch.setattr(server, "send", stumble)
+    monkeypatch.setattr(server, "send", fail)
     server.watchers.append(watch)
     server.delete(RUNS.path("ns", "r"))
     manager.settle()
     assert server.all(RUNS) == []
 
 
-def test_nobody_is_drawn_for_a_promise_that_could_not_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It came due before anybody could read it: those who might lose have had no notice, and no proof."""
+def test_no_run_is_drawn_for_a_promise_that_was_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Runs that could lose had no notice and could check no commitment."""
     server = Server()
     put_policy(server)
     put_nodes(server, "nv-a", 1)
@@ -90,32 +90,36 @@ def test_nobody_is_drawn_for_a_promise_that_could_not_be_written(monkeypatch: py
     manager.settle()
     send = server.send
 
-    async def stumble(request: Request) -> bytes:
+    async def fail(request: Request) -> bytes:
         if request.writes and request.target.endswith("/reservations"):
-            raise StatusError(409, "Conflict", "the server stumbled")
+            raise StatusError(409, "Conflict", "the server faild")
         return await send(request)
 
-    monkeypatch.setattr(server, "send", stumble)
+    monkeypatch.setattr(server, "send", fail)
     put_run(server, "winner", "other", 8)
     for _ in range(3):
         manager.turn()
         server.now += 60_000
     assert endings(server, "loser") == ["open"]
-    told = server.run("winner")["status"]
-    assert (told["phase"], "reservation" in told, "reservationsMade" in told) == ("Reserved", False, False)
+    status = server.run("winner")["status"]
+    assert (status["phase"], "reservation" in status, "reservationsMade" in status) == (
+        "Reserved",
+        False,
+        False,
+    )
     monkeypatch.setattr(server, "send", send)
     manager.settle()
     server.now += 60_000
     manager.settle()
     assert endings(server, "loser")[0] == "RandomPreempt"
-    drawn = [one["metadata"]["name"] for one in server.all(RESERVATIONS) if "lottery" in one["status"]]
-    assert drawn[0] == "winner-1", "nobody ever saw another one"
+    drawn = [body["metadata"]["name"] for body in server.all(RESERVATIONS) if "lottery" in body["status"]]
+    assert drawn[0] == "winner-1", "no other Reservation was ever written"
 
 
-def test_a_pod_that_goes_while_a_decision_is_refused_leaves_its_place(
+def test_pod_deleted_during_a_refused_decision_frees_its_gpus(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The model is built anew from what is there; whoever counts pods must hear of those that went."""
+    """The model is rebuilt from the cluster, but the pod reconciler still learns of deleted pods."""
     server = Server()
     put_policy(server)
     put_nodes(server, "nv-a", 1)
@@ -125,7 +129,7 @@ def test_a_pod_that_goes_while_a_decision_is_refused_leaves_its_place(
     manager.settle()
     send, (pod,) = server.send, pods_of(server, "first")
 
-    async def stumble(request: Request) -> bytes:
+    async def fail(request: Request) -> bytes:
         if request.writes and "runs/second" in request.target:
             monkeypatch.setattr(server, "send", send)
             server.delete(PODS.path("ns", pod["metadata"]["name"]))
@@ -134,21 +138,21 @@ def test_a_pod_that_goes_while_a_decision_is_refused_leaves_its_place(
 
     server.delete(RUNS.path("ns", "first"))
     put_run(server, "second", "org", 8)
-    monkeypatch.setattr(server, "send", stumble)
+    monkeypatch.setattr(server, "send", fail)
     manager.settle()
-    assert [one["status"]["phase"] for one in pods_of(server, "second")] == ["Running"]
+    assert [body["status"]["phase"] for body in pods_of(server, "second")] == ["Running"]
 
 
-IN_BETWEEN = {"before the first write": 1, "between the finalizer and the status": 2}
+MOMENTS = {"before the first write": 1, "between the finalizer and the status": 2}
 LABEL = {"metadata": {"labels": {"seen-by": "somebody"}}}
 FEWER = {"spec": {"resources": {"totalGPUs": 4}}}
 
 
-def somebody_is_quick(server: Server, write: int, change: dict[str, Any], part: str = "") -> None:
-    """Just before that write to the Run arrives, or when the one before it was answered, it is changed."""
+def change_run_at_write(server: Server, write: int, change: dict[str, Any], part: str = "") -> None:
+    """Changes the Run before write 1 arrives, or after the answer to the write before ``write``."""
     send, writes = server.send, 0
 
-    async def interfere(request: Request) -> bytes:
+    async def send_with_change(request: Request) -> bytes:
         nonlocal writes
         to_run = request.writes and "/runs/r" in request.target
         writes += to_run
@@ -159,7 +163,7 @@ def somebody_is_quick(server: Server, write: int, change: dict[str, Any], part: 
             server.change(RUNS.path("ns", "r"), change, part, merge=True)
         return answer
 
-    server.send = interfere  # type: ignore[method-assign]
+    server.send = send_with_change  # type: ignore[method-assign]
 
 
 def about_to_start() -> tuple[Server, Manager]:
@@ -173,26 +177,26 @@ def about_to_start() -> tuple[Server, Manager]:
     return server, manager
 
 
-@pytest.mark.parametrize("write", IN_BETWEEN.values(), ids=IN_BETWEEN)
-def test_a_label_that_comes_in_between_undoes_no_decision(write: int) -> None:
-    """Nor is the whole cluster read again for it."""
+@pytest.mark.parametrize("write", MOMENTS.values(), ids=MOMENTS)
+def test_label_set_during_a_decision_does_not_undo_it(write: int) -> None:
+    """The model is not loaded again either."""
     server, manager = about_to_start()
-    somebody_is_quick(server, write, LABEL)
+    change_run_at_write(server, write, LABEL)
     with patch.object(manager.model, "load") as load:
         manager.turn()
     assert load.call_count == 0
-    found = server.run("r")
-    assert (found["status"]["phase"], found["metadata"]["labels"]) == ("Running", {"seen-by": "somebody"})
-    assert found["metadata"]["finalizers"]
+    body = server.run("r")
+    assert (body["status"]["phase"], body["metadata"]["labels"]) == ("Running", {"seen-by": "somebody"})
+    assert body["metadata"]["finalizers"]
     manager.settle()
     assert endings(server, "r") == ["open"]
     assert manager.broken() == []
 
 
-@pytest.mark.parametrize("write", IN_BETWEEN.values(), ids=IN_BETWEEN)
-def test_a_run_that_is_edited_in_between_is_planned_again_as_it_is_now(write: int) -> None:
+@pytest.mark.parametrize("write", MOMENTS.values(), ids=MOMENTS)
+def test_run_edited_during_a_decision_is_planned_again(write: int) -> None:
     server, manager = about_to_start()
-    somebody_is_quick(server, write, FEWER)
+    change_run_at_write(server, write, FEWER)
     manager.turn()
     assert phase(server, "r") != "Running"
     manager.settle()
@@ -201,39 +205,37 @@ def test_a_run_that_is_edited_in_between_is_planned_again_as_it_is_now(write: in
 
 
 OWNED = {"kind": "Run", "name": "tree", "uid": "tree-uid", "apiVersion": "rq.davidlangworthy.io/v1"}
-GOING = {"finalizers": ["somebody/else"], "deletionTimestamp": "2026-01-05T09:00:00Z"}
-DECIDES = {
+DELETED = {"finalizers": ["somebody/else"], "deletionTimestamp": "2026-01-05T09:00:00Z"}
+RELEVANT_CHANGES = {
     "it became a stage": ({"metadata": {"ownerReferences": [OWNED]}}, ""),
-    "it is being deleted": ({"metadata": GOING}, ""),
+    "it is being deleted": ({"metadata": DELETED}, ""),
     "another manager decided": ({"status": {"revision": 7}}, "status"),
 }
 
 
-@pytest.mark.parametrize(("change", "part"), DECIDES.values(), ids=DECIDES)
-def test_what_was_decided_is_dropped_if_something_changed_that_decides(
-    change: dict[str, Any], part: str
-) -> None:
+@pytest.mark.parametrize(("change", "part"), RELEVANT_CHANGES.values(), ids=RELEVANT_CHANGES)
+def test_decision_is_dropped_when_a_relevant_field_changed(change: dict[str, Any], part: str) -> None:
     server, manager = about_to_start()
-    somebody_is_quick(server, 1, change, part)
+    change_run_at_write(server, 1, change, part)
     with patch.object(manager.model, "load", wraps=manager.model.load) as load:
         manager.turn()
     assert load.call_count == 1
     assert "allocation" not in server.run("r").get("status", {})
 
 
-def test_a_run_that_is_labelled_all_the_time_is_planned_again_at_last(
+def test_run_labelled_at_every_write_is_planned_again_after_some_tries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     server, manager = about_to_start()
     send, labels = server.send, iter(range(1000))
 
-    async def interfere(request: Request) -> bytes:
+    async def send_with_change(request: Request) -> bytes:
         if request.writes and "/runs/r" in request.target:
             label = {"metadata": {"labels": {"number": str(next(labels))}}}
             server.change(RUNS.path("ns", "r"), label, "", merge=True)
         return await send(request)
 
-    monkeypatch.setattr(server, "send", interfere)
+    monkeypatch.setattr(server, "send", send_with_change)
     with patch.object(manager.model, "load", wraps=manager.model.load) as load:
         manager.turn()
     assert (load.call_count, next(labels)) == (1, MAX_TRIES)

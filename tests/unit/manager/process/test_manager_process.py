@@ -1,4 +1,4 @@
-"""A manager that starts goes by no policy but the one that is there."""
+"""A manager waits at its start until the policy is listed and readable."""
 
 from jobtree.kube.http.api_errors import StatusError
 from jobtree.kube.http.api_resources import CONFIG_MAPS
@@ -9,7 +9,7 @@ from jobtree.manager.process.manager_process import lacks_policy
 from tests.unit.manager.process.test_health import policy
 
 
-def test_the_policy_is_waited_for_and_must_be_readable_unless_it_is_not_ours_to_read() -> None:
+def test_manager_waits_for_a_readable_policy_unless_it_may_not_read_it() -> None:
     view = ClusterView("ns", lambda *_: None, lambda: None)
     store, selector = view.by_resource()[CONFIG_MAPS]
     watch = Reflector(None, WatchProtocol(CONFIG_MAPS, store, selector))  # type: ignore[arg-type]
@@ -18,5 +18,5 @@ def test_the_policy_is_waited_for_and_must_be_readable_unless_it_is_not_ours_to_
     assert not lacks_policy(view, [watch]), "there is none: the defaults hold"
     store.upsert(policy("maxNotice: soon\n", "1"))
     assert lacks_policy(view, [watch]), "it must be mended first"
-    watch.trouble = StatusError(403, "Forbidden", "you may not")
+    watch.error = StatusError(403, "Forbidden", "you may not")
     assert not lacks_policy(view, [watch])

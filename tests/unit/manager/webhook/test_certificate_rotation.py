@@ -1,4 +1,4 @@
-"""Certificates: what is made, what is refused, and when the next one takes its place."""
+"""Certificates: how they are issued, when they are refused, and when the next one replaces them."""
 
 import ssl
 from base64 import b64encode
@@ -23,11 +23,11 @@ from jobtree.manager.webhook.webhook_server import load_chain
 
 NAMES = ("jobtree-webhook.jobtree-system.svc", "127.0.0.1")
 NOW = 1_800_000_000.0
-PACE = CertificateSchedule(1200)
+SCHEDULE = CertificateSchedule(1200)
 
 
-def hands_shake(identity: ServingCertificate, bundle: str, name: str) -> bool:
-    """Whether somebody who trusts the bundle accepts the certificate under this name."""
+def handshake_succeeds(identity: ServingCertificate, bundle: str, name: str) -> bool:
+    """Whether a client that trusts the bundle accepts the certificate under this name."""
     server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     load_chain(server_context, identity)
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -44,27 +44,27 @@ def hands_shake(identity: ServingCertificate, bundle: str, name: str) -> bool:
     return True
 
 
-def test_the_certificate_holds_for_its_names_and_for_no_other() -> None:
-    import time  # noqa: PLC0415  TLS looks at the real clock
+def test_certificate_is_valid_for_its_names_and_no_other() -> None:
+    import time  # noqa: PLC0415  TLS reads the real clock
 
-    papers = new_certificates(NAMES, time.time(), PACE)
-    assert hands_shake(papers.shown, papers.bundle, NAMES[0])
-    assert hands_shake(papers.shown, papers.bundle, NAMES[1])
-    assert not hands_shake(papers.shown, papers.bundle, "example.com")
-    other = new_certificates(NAMES, time.time(), PACE)
-    assert not hands_shake(papers.shown, other.bundle, NAMES[0])
+    certificates = new_certificates(NAMES, time.time(), SCHEDULE)
+    assert handshake_succeeds(certificates.shown, certificates.bundle, NAMES[0])
+    assert handshake_succeeds(certificates.shown, certificates.bundle, NAMES[1])
+    assert not handshake_succeeds(certificates.shown, certificates.bundle, "example.com")
+    other = new_certificates(NAMES, time.time(), SCHEDULE)
+    assert not handshake_succeeds(certificates.shown, other.bundle, NAMES[0])
 
 
-def test_what_is_written_is_read_again() -> None:
-    papers = new_certificates(NAMES, NOW, PACE)
-    assert decode_secret(encode_secret(papers), NAMES, NOW) == (papers, "")
-    renewed = next_change(papers, NAMES, NOW + 801, PACE, 0.0)
+def test_encoded_secret_is_decoded_to_the_same_certificates() -> None:
+    certificates = new_certificates(NAMES, NOW, SCHEDULE)
+    assert decode_secret(encode_secret(certificates), NAMES, NOW) == (certificates, "")
+    renewed = next_change(certificates, NAMES, NOW + 801, SCHEDULE, 0.0)
     assert renewed is not None
-    assert decode_secret(encode_secret(renewed.papers), NAMES, NOW + 801) == (renewed.papers, "")
+    assert decode_secret(encode_secret(renewed.certificates), NAMES, NOW + 801) == (renewed.certificates, "")
 
 
 def broken(**fields: str) -> dict[str, str]:
-    data = encode_secret(new_certificates(NAMES, NOW, PACE))
+    data = encode_secret(new_certificates(NAMES, NOW, SCHEDULE))
     return {**data, **{f"{key.replace('_', '.')}": value for key, value in fields.items()}}
 
 
@@ -76,61 +76,67 @@ def broken(**fields: str) -> dict[str, str]:
         (broken(tls_crt=b64encode(b"\xff\x00garbage").decode()), NOW, "no certificate"),
         (broken(ca_crt=""), NOW, "no certificate"),
         (
-            broken(tls_key=encode_secret(new_certificates(NAMES, NOW, PACE))["tls.key"]),
+            broken(tls_key=encode_secret(new_certificates(NAMES, NOW, SCHEDULE))["tls.key"]),
             NOW,
             "key is that of another",
         ),
         (broken(), NOW + 1200, "it expired at 2027-01-15T08:20:00Z"),
         (broken(), NOW - 301, "it is not valid before"),
-        (encode_secret(new_certificates(NAMES[:1], NOW, PACE)), NOW, "does not hold for 127.0.0.1"),
+        (encode_secret(new_certificates(NAMES[:1], NOW, SCHEDULE)), NOW, "does not hold for 127.0.0.1"),
     ],
     ids=["empty", "no-base64", "garbage", "no-authority", "wrong-key", "expired", "early", "other-names"],
 )
-def test_what_cannot_be_used_is_told(data: dict[str, str], now: float, says: str) -> None:
-    papers, why = decode_secret(data, NAMES, now)
-    assert papers is None
+def test_unusable_secret_is_refused_with_a_reason(data: dict[str, str], now: float, says: str) -> None:
+    certificates, why = decode_secret(data, NAMES, now)
+    assert certificates is None
     assert says in why
 
 
-def test_the_next_certificate_is_published_before_it_is_shown() -> None:
-    papers = new_certificates(NAMES, NOW, PACE)
-    assert next_change(papers, NAMES, NOW + 799, PACE, 800.0) is None, "two thirds of its life"
-    made = next_change(papers, NAMES, NOW + 800, PACE, 800.0)
-    assert made is not None
-    assert made.papers.shown == papers.shown
-    assert made.papers.next is not None
-    assert made.papers.trusted == (*papers.trusted, made.papers.next.authority)
-    assert next_change(made.papers, NAMES, NOW + 850, PACE, PACE.trust_delay - 1) is None, (
-        "servers may not know it yet"
+def test_next_certificate_is_published_before_it_is_shown() -> None:
+    certificates = new_certificates(NAMES, NOW, SCHEDULE)
+    assert next_change(certificates, NAMES, NOW + 799, SCHEDULE, 800.0) is None, (
+        "a third of its validity is left"
     )
-    done = next_change(made.papers, NAMES, NOW + 860, PACE, PACE.trust_delay)
+    made = next_change(certificates, NAMES, NOW + 800, SCHEDULE, 800.0)
+    assert made is not None
+    assert made.certificates.shown == certificates.shown
+    assert made.certificates.next is not None
+    assert made.certificates.trusted == (*certificates.trusted, made.certificates.next.authority)
+    assert next_change(made.certificates, NAMES, NOW + 850, SCHEDULE, SCHEDULE.trust_delay - 1) is None, (
+        "API servers may not trust it yet"
+    )
+    done = next_change(made.certificates, NAMES, NOW + 860, SCHEDULE, SCHEDULE.trust_delay)
     assert done is not None
-    assert done.papers == CertificateSet(made.papers.next, made.papers.trusted)
+    assert done.certificates == CertificateSet(made.certificates.next, made.certificates.trusted)
 
 
-def test_an_authority_is_trusted_until_it_expires() -> None:
-    old = new_certificates(NAMES, NOW, PACE)
-    following = issue(NAMES, NOW + 800, PACE.valid)
-    both = CertificateSet(following, (*old.trusted, following.authority))
-    assert len(_read(both, NOW + 1199).trusted) == 2
-    assert _read(both, NOW + 1200).trusted == (following.authority,)
+def test_authority_is_trusted_until_it_expires() -> None:
+    old = new_certificates(NAMES, NOW, SCHEDULE)
+    following = issue(NAMES, NOW + 800, SCHEDULE.valid)
+    renewed = CertificateSet(following, (*old.trusted, following.authority))
+    assert len(_read(renewed, NOW + 1199).trusted) == 2
+    assert _read(renewed, NOW + 1200).trusted == (following.authority,)
 
 
-def _read(papers: CertificateSet, now: float) -> CertificateSet:
-    read, why = decode_secret(encode_secret(papers), NAMES, now)
+def _read(certificates: CertificateSet, now: float) -> CertificateSet:
+    read, why = decode_secret(encode_secret(certificates), NAMES, now)
     assert read is not None, why
     return read
 
 
-def test_a_broken_next_certificate_is_made_again() -> None:
-    papers = new_certificates(NAMES, NOW, PACE)
-    data = {**encode_secret(papers), "next.crt": "!!", "next.key": "!!"}
+def test_broken_next_certificate_is_ignored() -> None:
+    certificates = new_certificates(NAMES, NOW, SCHEDULE)
+    data = {**encode_secret(certificates), "next.crt": "!!", "next.key": "!!"}
     read, why = decode_secret(data, NAMES, NOW)
-    assert (read, why) == (papers, "")
+    assert (read, why) == (certificates, "")
 
 
-def test_a_long_life_is_looked_at_now_and_then_and_a_short_one_often() -> None:
-    pace = CertificateSchedule(VALID_SECONDS)
-    assert (pace.check_interval, pace.trust_delay, pace.renewal_lead_time) == (10, 60, 30 * 24 * 3600)
+def test_intervals_depend_on_the_validity() -> None:
+    schedule = CertificateSchedule(VALID_SECONDS)
+    assert (schedule.check_interval, schedule.trust_delay, schedule.renewal_lead_time) == (
+        10,
+        60,
+        30 * 24 * 3600,
+    )
     assert (CertificateSchedule(24).check_interval, CertificateSchedule(24).trust_delay) == (1, 2)
     assert fault(issue(NAMES, NOW, 90), NAMES, NOW + 89) == ""

@@ -1,4 +1,4 @@
-"""The webhook as a part of the process: when it serves, and when it says that it does not."""
+"""The webhook in the process of the manager: when it serves, and why it is not ready."""
 
 import asyncio
 import socket
@@ -14,11 +14,11 @@ from jobtree.manager.cluster_view import NEEDED, ClusterView
 from jobtree.manager.log import Log
 from jobtree.manager.settings import ManagerSettings
 from jobtree.manager.webhook.webhook_service import Webhook
-from tests.unit.manager.webhook.server import FakeServer
+from tests.unit.manager.webhook.fake_server import FakeServer
 
 
-class Part:
-    """A webhook with a server to talk to, and a clock that a test turns."""
+class WebhookUnderTest:
+    """A webhook with a fake API server and a clock that the test sets."""
 
     def __init__(self, address: str) -> None:
         self.now = 1_800_000_000.0
@@ -31,7 +31,7 @@ class Part:
     def lead(self) -> None:
         self.webhook.lead(Writer(self.server, Gate()))
 
-    def see_everything(self) -> None:
+    def list_everything(self) -> None:
         stores = self.view.by_resource()
         for resource in NEEDED:
             stores[resource][0].finish()
@@ -44,69 +44,67 @@ def address() -> str:
         return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
-def test_it_serves_when_it_has_a_certificate_and_has_seen_everything(address: str) -> None:
-    async def story() -> None:
-        part = Part(address)
-        await part.webhook._check()
-        assert "it has no certificate" in part.webhook.unreadiness()[0], "nobody leads"
-        part.lead()
-        await part.webhook._check()
-        assert part.webhook.unreadiness(), "not all has been seen"
-        part.see_everything()
-        await part.webhook._check()
-        assert part.webhook.unreadiness() == []
-        part.webhook._writer = None  # nobody renews it
-        part.now += 1200
-        await part.webhook._check()
-        assert "has expired" in part.webhook.unreadiness()[0]
-        await part.webhook.stop()
+def test_webhook_serves_when_it_has_a_certificate_and_all_kinds_are_listed(address: str) -> None:
+    async def steps() -> None:
+        service = WebhookUnderTest(address)
+        await service.webhook._check()
+        assert "it has no certificate" in service.webhook.unreadiness()[0], "no replica leads"
+        service.lead()
+        await service.webhook._check()
+        assert service.webhook.unreadiness(), "some kinds are not listed"
+        service.list_everything()
+        await service.webhook._check()
+        assert service.webhook.unreadiness() == []
+        service.webhook._writer = None  # no replica renews the certificate
+        service.now += 1200
+        await service.webhook._check()
+        assert "has expired" in service.webhook.unreadiness()[0]
+        await service.webhook.stop()
 
-    asyncio.run(story())
+    asyncio.run(steps())
 
 
-def test_it_is_not_ready_before_the_api_server_trusts_what_it_shows(address: str) -> None:
-    """As after an installation that found the certificate of the one before."""
+def test_webhook_is_not_ready_before_the_api_server_trusts_its_certificate(address: str) -> None:
+    """This happens after an installation that found the Secret of an earlier one."""
 
-    async def story() -> None:
-        part = Part(address)
-        part.see_everything()
-        part.lead()
-        await part.webhook._check()
-        part.webhook._writer = None  # the Secret is there; another one will lead
+    async def steps() -> None:
+        service = WebhookUnderTest(address)
+        service.list_everything()
+        service.lead()
+        await service.webhook._check()
+        service.webhook._writer = None  # another replica will lead
         configuration = VALIDATING_WEBHOOKS.path(name="jobtree-webhook")
         for bundle in ({}, {"caBundle": b64encode(b"another").decode()}):
             webhooks = [{"name": "w", "clientConfig": bundle}]
-            part.server.put_there(
-                configuration, {"metadata": {"name": "jobtree-webhook"}, "webhooks": webhooks}
-            )
-            await part.webhook._check()
-            (why,) = part.webhook.unreadiness()
+            service.server.put(configuration, {"metadata": {"name": "jobtree-webhook"}, "webhooks": webhooks})
+            await service.webhook._check()
+            (why,) = service.webhook.unreadiness()
             assert "the API server does not trust the webhook yet" in why
             assert "ValidatingWebhookConfiguration jobtree-webhook" in why
-        part.lead()
-        await part.webhook._check()
-        assert part.webhook.unreadiness() == []
-        part.webhook._writer = None
-        await part.webhook._check()
-        assert part.webhook.unreadiness() == []
-        await part.webhook.stop()
+        service.lead()
+        await service.webhook._check()
+        assert service.webhook.unreadiness() == []
+        service.webhook._writer = None
+        await service.webhook._check()
+        assert service.webhook.unreadiness() == []
+        await service.webhook.stop()
 
-    asyncio.run(story())
+    asyncio.run(steps())
 
 
-def test_an_address_that_is_taken_is_told_once_and_tried_again(address: str) -> None:
-    async def story() -> None:
-        part = Part(address)
-        part.lead()
-        part.see_everything()
+def test_address_in_use_is_logged_once_and_tried_again(address: str) -> None:
+    async def steps() -> None:
+        service = WebhookUnderTest(address)
+        service.lead()
+        service.list_everything()
         host, _, port = address.partition(":")
         with socket.create_server((host, int(port))):
-            await part.webhook._check()
-            await part.webhook._check()
-        assert part.log.getvalue().count("address already in use") == 1
-        assert "address already in use" in part.webhook.unreadiness()[0]
-        await part.webhook._check()
-        assert part.webhook.unreadiness() == []
-        await part.webhook.stop()
+            await service.webhook._check()
+            await service.webhook._check()
+        assert service.log.getvalue().count("address already in use") == 1
+        assert "address already in use" in service.webhook.unreadiness()[0]
+        await service.webhook._check()
+        assert service.webhook.unreadiness() == []
+        await service.webhook.stop()
 
-    asyncio.run(story())
+    asyncio.run(steps())

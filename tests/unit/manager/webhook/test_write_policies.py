@@ -1,19 +1,19 @@
-"""The rules of the policies in Python: who passes, and who is refused. The attacks are live tests."""
+"""The webhook's admission policies: who is exempt, and who is refused. Live tests try attacks."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from jobtree.kube.http.async_client import AsyncClient
 from jobtree.manager.webhook.admission_review import UserInfo
 from jobtree.manager.webhook.pod_policies import GpuClaimPolicy, GpuPodPolicy, PodPolicy
+from jobtree.manager.webhook.webhook_server import Handler
 from jobtree.manager.webhook.write_policies import CONTROLLERS, RecordPolicy, RunPolicy, spend_by
-from tests.unit.manager.webhook.asking import JOBTREE, Document, ask, question, run_document
-from tests.unit.manager.webhook.server import FakeServer
+from tests.unit.manager.webhook.fake_server import FakeServer
+from tests.unit.manager.webhook.reviews import JOBTREE, Document, admission_request, review, run_document
 
 NAMESPACE = "jobtree-system"
-GLASS = ("jobtree:break-glass",)
+BREAK_GLASS_GROUPS = ("jobtree:break-glass",)
 RUN_OWNER = {
     "apiVersion": "rq.davidlangworthy.io/v1",
     "kind": "Run",
@@ -23,11 +23,11 @@ RUN_OWNER = {
 }
 
 
-async def anybody(_: UserInfo, __: str) -> bool:
+async def allow_all(_: UserInfo, __: str) -> bool:
     return True
 
 
-async def nobody(_: UserInfo, __: str) -> bool:
+async def allow_none(_: UserInfo, __: str) -> bool:
     return False
 
 
@@ -41,10 +41,10 @@ CLAIM = {"metadata": {"name": "c", "namespace": "team"}, "spec": {"resourceClass
 
 
 @pytest.mark.parametrize(
-    ("judge", "asked", "passes"),
+    ("handler", "change", "exempt"),
     [
         (RecordPolicy(NAMESPACE).review, ("UPDATE", "runs", run_document()), (True, True, True)),
-        (RunPolicy(NAMESPACE, nobody).review, ("CREATE", "runs", run_document()), (True, True, False)),
+        (RunPolicy(NAMESPACE, allow_none).review, ("CREATE", "runs", run_document()), (True, True, False)),
         (GpuPodPolicy(NAMESPACE).review, ("CREATE", "pods", GPU_POD), (True, False, True)),
         (GpuClaimPolicy().review, ("CREATE", "resourceclaims", CLAIM), (False, False, True)),
         (
@@ -55,18 +55,22 @@ CLAIM = {"metadata": {"name": "c", "namespace": "team"}, "spec": {"resourceClass
     ],
     ids=["records", "runs", "gpu-pods", "gpu-claims", "pods"],
 )
-def test_who_passes(judge: Any, asked: tuple[str, str, Document], passes: tuple[bool, ...]) -> None:  # noqa: ANN401
-    assert not ask(judge, question(*asked)).allowed
-    assert ask(judge, question(*asked)).code == 403
-    jobtree, controllers, glass = passes
-    assert ask(judge, question(*asked, user=JOBTREE)).allowed == jobtree
+def test_policy_refuses_all_users_but_the_exempt(
+    handler: Handler, change: tuple[str, str, Document], exempt: tuple[bool, ...]
+) -> None:
+    assert not review(handler, admission_request(*change)).allowed
+    assert review(handler, admission_request(*change)).code == 403
+    jobtree, controllers, glass = exempt
+    assert review(handler, admission_request(*change, user=JOBTREE)).allowed == jobtree
     for controller in CONTROLLERS:
-        assert ask(judge, question(*asked, user=controller)).allowed == controllers
-    assert ask(judge, question(*asked, groups=GLASS)).allowed == glass
-    assert not ask(judge, question(*asked, user=JOBTREE.replace("jobtree-system", "mine"))).allowed
+        assert review(handler, admission_request(*change, user=controller)).allowed == controllers
+    assert review(handler, admission_request(*change, groups=BREAK_GLASS_GROUPS)).allowed == glass
+    assert not review(
+        handler, admission_request(*change, user=JOBTREE.replace("jobtree-system", "mine"))
+    ).allowed
 
 
-def test_spending_is_asked_for_with_all_that_is_known_of_the_user() -> None:
+def test_spend_review_has_all_details_of_the_user() -> None:
     class Allowing(FakeServer):
         def _post(self, path: str, body: bytes | None) -> Document:
             assert path.endswith("/subjectaccessreviews")
@@ -79,14 +83,19 @@ def test_spending_is_asked_for_with_all_that_is_known_of_the_user() -> None:
     assert asyncio.run(spend_by(AsyncClient(Allowing()))(user, "org:a"))
 
 
-def test_spending_is_asked_for_where_the_spec_changes() -> None:
-    judge = RunPolicy(NAMESPACE, nobody).review
+def test_spend_is_checked_only_when_the_spec_changes() -> None:
+    handler = RunPolicy(NAMESPACE, allow_none).review
     edited = run_document(spares=1)
-    assert "you may not charge o" in ask(judge, question("UPDATE", "runs", edited, run_document())).message
+    assert (
+        "you may not charge o"
+        in review(handler, admission_request("UPDATE", "runs", edited, run_document())).message
+    )
     labelled = run_document()
     labelled["metadata"]["labels"] = {"a": "b"}
-    assert ask(judge, question("UPDATE", "runs", labelled, run_document())).allowed
-    assert ask(judge, question("DELETE", "runs", None, run_document())).allowed, "cancelling asks for nothing"
+    assert review(handler, admission_request("UPDATE", "runs", labelled, run_document())).allowed
+    assert review(handler, admission_request("DELETE", "runs", None, run_document())).allowed, (
+        "a deletion charges nothing"
+    )
 
 
 @pytest.mark.parametrize(
@@ -99,33 +108,35 @@ def test_spending_is_asked_for_where_the_spec_changes() -> None:
         ({"orphanDependents": False}, True),
     ],
 )
-def test_no_pod_is_orphaned(options: Document, allowed: bool) -> None:
-    judge = RunPolicy(NAMESPACE, anybody).review
-    said = ask(judge, question("DELETE", "runs", None, run_document(), options=options))
-    assert said.allowed == allowed
+def test_deletion_that_orphans_pods_is_refused(options: Document, allowed: bool) -> None:
+    handler = RunPolicy(NAMESPACE, allow_all).review
+    response = review(handler, admission_request("DELETE", "runs", None, run_document(), options=options))
+    assert response.allowed == allowed
 
 
-def test_metadata_has_its_bounds() -> None:
-    judge = RunPolicy(NAMESPACE, anybody).review
+def test_metadata_is_limited() -> None:
+    handler = RunPolicy(NAMESPACE, allow_all).review
     for field, value in (("labels", {str(n): "" for n in range(65)}), ("finalizers", list("f" * 65))):
         forged = run_document()
         forged["metadata"][field] = value
-        said = ask(judge, question("CREATE", "runs", forged))
-        assert (said.code, f"metadata.{field}: 65 are too many" in said.message) == (422, True)
+        response = review(handler, admission_request("CREATE", "runs", forged))
+        assert (response.code, f"metadata.{field}: 65 are too many" in response.message) == (422, True)
     forged = run_document("n" * 241)
-    assert "at most 240 characters" in ask(judge, question("CREATE", "runs", forged)).message
-    assert ask(judge, question("UPDATE", "runs", forged, forged)).allowed, "what has its name keeps it"
+    assert "at most 240 characters" in review(handler, admission_request("CREATE", "runs", forged)).message
+    assert review(handler, admission_request("UPDATE", "runs", forged, forged)).allowed, (
+        "an existing name is not checked"
+    )
 
 
-def test_a_rank_keeps_what_jobtree_wrote_on_it() -> None:
-    judge = PodPolicy(NAMESPACE).review
+def test_only_jobtree_changes_its_marks_on_a_rank() -> None:
+    handler = PodPolicy(NAMESPACE).review
     labels = {"rq.davidlangworthy.io/run": "r", "mine": "x"}
     annotations = {"rq.davidlangworthy.io/risk": "[]"}
     rank = pod(ownerReferences=[RUN_OWNER], labels=labels, annotations=annotations)
 
     def changed(**metadata: object) -> bool:
         after = {**rank, "metadata": {**rank["metadata"], **metadata}}
-        return ask(judge, question("UPDATE", "pods", after, rank)).allowed
+        return review(handler, admission_request("UPDATE", "pods", after, rank)).allowed
 
     assert changed(labels={**labels, "mine": "y"})
     assert not changed(labels={"mine": "x"})
@@ -136,7 +147,7 @@ def test_a_rank_keeps_what_jobtree_wrote_on_it() -> None:
     assert not changed(ownerReferences=[{**RUN_OWNER, "controller": False}])
 
 
-def test_a_run_of_another_kind_of_run_is_nobodys_business() -> None:
-    judge = PodPolicy(NAMESPACE).review
+def test_owner_of_another_api_group_is_ignored() -> None:
+    handler = PodPolicy(NAMESPACE).review
     other = {**RUN_OWNER, "apiVersion": "tekton.example/v1"}
-    assert ask(judge, question("CREATE", "pods", pod(ownerReferences=[other]))).allowed
+    assert review(handler, admission_request("CREATE", "pods", pod(ownerReferences=[other]))).allowed

@@ -1,4 +1,4 @@
-"""Faults of nodes: which happen between two instants, and that they happen to a cluster in order."""
+"""Faults between two instants happen to a cluster in order."""
 
 from collections.abc import Iterable
 
@@ -20,7 +20,7 @@ def test_outage_without_an_end_never_heals() -> None:
 
 
 class RecordingCluster:
-    """A fleet that records what is done to it."""
+    """A cluster that records the faults of its nodes."""
 
     def __init__(self) -> None:
         self.now = 0

@@ -1,4 +1,4 @@
-"""Work of a simulated Run: what a stop costs, and how it is reported (SCENARIOS.md 16)."""
+"""Work of a simulated Run: what a stop costs, and how it is reported, as in scenario 16."""
 
 import pytest
 
@@ -16,7 +16,7 @@ ELASTIC = {"minTotalGPUs": 8, "maxTotalGPUs": 24, "stepGPUs": 8}
     ("checkpoint", "saved", "done", "lost"),
     [(None, False, 0, 800), (30, False, 720, 80), (None, True, 800, 0), (30, True, 800, 0)],
 )
-def test_a_stop_costs_what_was_not_saved(checkpoint: int | None, saved: bool, done: int, lost: int) -> None:
+def test_stop_costs_unsaved_work(checkpoint: int | None, saved: bool, done: int, lost: int) -> None:
     work = SimulatedWork(None)
     work.resize(8, 0)
     work.stop(100, checkpoint, saved=saved)
@@ -26,8 +26,8 @@ def test_a_stop_costs_what_was_not_saved(checkpoint: int | None, saved: bool, do
     assert (work.done, work.lost) == (done, lost + 80)
 
 
-def seven(on_notice: str) -> SimulatedCluster:
-    """Scenario 7 at T0+2h, when j4 has come; nothing ever completes."""
+def scenario_7(on_notice: str) -> SimulatedCluster:
+    """Returns the cluster of scenario 7 after two hours, when j4 was submitted; no Run ever completes."""
     cluster = SimulatedCluster(START, checked=False)
     notice = {"onNotice": on_notice}
     cluster.load(documents(*nodes(9), budget("a", envelope(64)), budget("b", envelope(64))))
@@ -48,7 +48,7 @@ def documents(*bodies: Body) -> list[Document]:
 
 
 def lost(cluster: SimulatedCluster) -> dict[str, int]:
-    """GPU-milliseconds lost, as each Run's document reports them."""
+    """Returns the lost GPU-milliseconds that the document of each Run reports."""
     cluster.documents()
     runs = {key[2]: body["metadata"].get("annotations", {}) for key, body in cluster.objects.of("Run")}
     return {name: int(notes[LOST]) for name, notes in runs.items() if LOST in notes}
@@ -58,24 +58,24 @@ def stops(cluster: SimulatedCluster) -> int:
     return sum(event.name == "RandomPreempt" for event in cluster.events)
 
 
-def test_16_for_two_days_work_that_is_lost_is_reported() -> None:
-    cluster = seven("Ignore")
+def test_lost_work_of_two_days_is_reported() -> None:
+    cluster = scenario_7("Ignore")
     cluster.advance(START + 2 * HOUR + 48 * HOUR)
     assert stops(cluster) >= 4
     reported = lost(cluster)
-    assert set(reported) & {"j2", "j4"}  # without a checkpoint all is lost
+    assert set(reported) & {"j2", "j4"}  # Runs without a checkpoint lose everything
     assert reported.get("j1", 0) <= 32 * 30 * MINUTE * stops(cluster)
     assert cluster.violations() == []
 
 
-def test_16_with_a_checkpoint_on_notice_nothing_but_the_restart_is_lost() -> None:
-    cluster = seven("Checkpoint")
+def test_run_that_saves_on_notice_loses_no_work() -> None:
+    cluster = scenario_7("Checkpoint")
     cluster.advance(START + 2 * HOUR + 48 * HOUR)
     assert stops(cluster) >= 4
     assert lost(cluster) == {}
 
 
-def test_a_node_that_fails_gives_no_notice() -> None:
+def test_work_is_lost_when_a_node_fails_without_notice() -> None:
     cluster = SimulatedCluster(START)
     cluster.load(documents(*nodes(1), budget("lab", envelope(8))))
     cluster.submit(documents(run("r", runtime={"onNotice": "Checkpoint"})))

@@ -1,4 +1,4 @@
-"""Outages: those that are drawn have the rates that were asked for, those of a file are read as they are."""
+"""Outages are drawn with the requested rates, or read from a file."""
 
 import gzip
 from itertools import groupby, pairwise
@@ -53,14 +53,14 @@ def test_default_rates_are_those_of_the_recorded_fleet() -> None:
     assert hours[len(hours) * 9 // 10] == pytest.approx(312, rel=0.15)
 
 
-def test_draws_follow_from_the_seed() -> None:
+def test_same_seed_draws_the_same_outages() -> None:
     first = draw_cluster_outages(7, FLEET, YEARS // 10)
     assert first == draw_cluster_outages(7, FLEET, YEARS // 10)
     assert first != draw_cluster_outages(8, FLEET, YEARS // 10)
 
 
-def test_draws_stay_as_they_were() -> None:
-    """A seed that somebody noted draws the same outages in every version."""
+def test_draws_are_the_same_in_every_version() -> None:
+    """A seed draws the same outages in every version of Jobtree."""
     assert draw_cluster_outages(7, {"a": "d"}, 2 * 365 * DAY)[:2] == [
         Outage("a", 20_007_709_239, 21_535_697_153),
         Outage("a", 21_535_832_806, 41_124_663_711),
@@ -94,7 +94,7 @@ def test_faster_rates_give_more_outages() -> None:
     assert 3.5 < len(many) / len(few) < 6
 
 
-def test_nodes_flap_as_often_as_asked() -> None:
+def test_nodes_flap_with_the_requested_probability() -> None:
     outages = draw_cluster_outages(1, FLEET, YEARS // 2, OutageRates(flapping=0.5, domain_interval=None))
     times_up = gaps(outages)
     assert 0.4 < sum(gap < HOUR for gap in times_up) / len(times_up) < 0.6
@@ -113,7 +113,7 @@ def test_all_nodes_of_a_domain_fail_at_one_instant() -> None:
 # Drawn for a replay
 
 
-def test_outages_of_a_replay_have_the_rates_asked_for() -> None:
+def test_outages_of_a_replay_have_the_requested_rates() -> None:
     rates = parse_rates("239d/20h/312h")
     assert rates is not None
     outages = draw_replay_outages(rates, 2_000, 0, 239 * DAY, seed=1)
@@ -125,7 +125,7 @@ def test_outages_of_a_replay_have_the_rates_asked_for() -> None:
 
 
 @pytest.mark.parametrize("text", ["outages.csv", "a/b/c.csv", "2024/jobs", "1d/2h"])
-def test_text_that_is_no_rates_is_a_file(text: str) -> None:
+def test_text_without_rates_is_a_file(text: str) -> None:
     assert parse_rates(text) is None
 
 

@@ -1,4 +1,4 @@
-"""What a replay is given: behavior, outages, fleets, budgets, and changes of them."""
+"""The inputs of a replay: user behavior, fleet, budgets, and changes of them."""
 
 from pathlib import Path
 from statistics import median
@@ -19,57 +19,61 @@ from jobtree.simulation.inputs.replay_cluster import (
 )
 from jobtree.simulation.inputs.user_behavior import LIMITS, UserBehavior, assumed_ends, declared
 from jobtree.simulation.inputs.what_if import changed
-from tests.unit.simulation.stage import EXACT, Job, replay_setup, trace
+from tests.unit.simulation.small_replays import EXACT, Job, replay_setup, trace
 
 MANY = [Job(number, 1_000 + number, 1) for number in range(2_000)]
 
 
-def test_people_declare_more_than_they_need_in_round_figures() -> None:
-    known = trace(MANY)
-    told = declared(known, UserBehavior())
-    assert told is not None
-    factors = [limit / true for limit, true in zip(told, known.duration, strict=True)]
+def test_declared_durations_are_overestimates_rounded_to_usual_limits() -> None:
+    jobs = trace(MANY)
+    limits = declared(jobs, UserBehavior())
+    assert limits is not None
+    factors = [limit / true for limit, true in zip(limits, jobs.duration, strict=True)]
     assert min(factors) >= 1
     assert 2 < median(factors) < 4
-    assert set(told) <= set(LIMITS)
-    assert told == declared(known, UserBehavior())
-    assert told != declared(known, UserBehavior(seed=2))
+    assert set(limits) <= set(LIMITS)
+    assert limits == declared(jobs, UserBehavior())
+    assert limits != declared(jobs, UserBehavior(seed=2))
 
 
-def test_what_is_declared_depends_on_the_job_alone() -> None:
+def test_declared_duration_depends_only_on_the_job() -> None:
     whole, part = declared(trace(MANY), UserBehavior()), declared(trace(MANY[:10]), UserBehavior())
     assert whole is not None
     assert part is not None
     assert list(whole[:10]) == list(part)
 
 
-def test_without_a_declaration_the_longest_duration_counts() -> None:
-    known = trace([Job(0, 100, 1), Job(1, 90_000, 1)])
-    assert declared(known, UserBehavior(declares="none")) is None
-    assert list(assumed_ends(known, UserBehavior(declares="none"))) == [2 * DAY, 2 * DAY]
-    assert list(assumed_ends(known, EXACT)) == list(known.duration)
+def test_longest_duration_is_assumed_when_none_is_declared() -> None:
+    jobs = trace([Job(0, 100, 1), Job(1, 90_000, 1)])
+    assert declared(jobs, UserBehavior(declares="none")) is None
+    assert list(assumed_ends(jobs, UserBehavior(declares="none"))) == [2 * DAY, 2 * DAY]
+    assert list(assumed_ends(jobs, EXACT)) == list(jobs.duration)
 
 
-def test_budgets_are_what_is_asked_for_and_the_rest_by_demand() -> None:
-    known = trace([Job(0, 100, 1, "a"), Job(0, 300, 1, "b"), Job(0, 100, 3, "c")])
-    budgets, owners = made_up_budgets(known, 100, {"a": "40%"})
-    granted = {budget.spec.owner: [one.concurrency for one in budget.spec.envelopes] for budget in budgets}
+def test_budgets_are_as_given_and_the_others_in_proportion_to_demand() -> None:
+    jobs = trace([Job(0, 100, 1, "a"), Job(0, 300, 1, "b"), Job(0, 100, 3, "c")])
+    budgets, owners = made_up_budgets(jobs, 100, {"a": "40%"})
+    granted = {
+        budget.spec.owner: [envelope.concurrency for envelope in budget.spec.envelopes] for budget in budgets
+    }
     assert granted == {"org": [], "org:a": [40], "org:b": [30], "org:c": [30]}
     assert owners == ("org:a", "org:b", "org:c")
-    for asked, rule in (({"d": "1"}, "the trace has a, b, c"), ({"a": "x"}, "must be GPUs such as 128")):
+    for wrong, rule in (({"d": "1"}, "the trace has a, b, c"), ({"a": "x"}, "must be GPUs such as 128")):
         with pytest.raises(InputError, match=rule):
-            made_up_budgets(known, 100, asked)
+            made_up_budgets(jobs, 100, wrong)
 
 
-def test_budgets_add_up_to_the_fleet_whatever_is_cut_off() -> None:
-    known = trace([Job(0, 100, 1, team) for team in "abc"] + [Job(0, 1, 1, "d")])
-    budgets, _ = made_up_budgets(known, 64, {})
-    granted = {budget.metadata.name: one.concurrency for budget in budgets for one in budget.spec.envelopes}
+def test_made_up_budgets_add_up_to_the_fleet() -> None:
+    jobs = trace([Job(0, 100, 1, team) for team in "abc"] + [Job(0, 1, 1, "d")])
+    budgets, _ = made_up_budgets(jobs, 64, {})
+    granted = {
+        budget.metadata.name: envelope.concurrency for budget in budgets for envelope in budget.spec.envelopes
+    }
     assert granted == {"a": 21, "b": 21, "c": 21, "d": 1}
     assert in_proportion({"a": 2, "b": 2, "c": 1}, 8) == {"a": 3, "b": 3, "c": 2}
 
 
-def test_teams_get_names_that_owners_may_have() -> None:
+def test_names_of_teams_become_valid_owners() -> None:
     assert names_for(["Alice@x.org", "alice x org", "", "org"]) == [
         "alice-x-org",
         "alice-x-org-1",
@@ -79,7 +83,7 @@ def test_teams_get_names_that_owners_may_have() -> None:
 
 
 @pytest.mark.parametrize("bad", [(0, 8, 1), (4, 0, 1), (4, 65, 1), (4, 8, 5)])
-def test_a_fleet_has_bounds(bad: tuple[int, int, int]) -> None:
+def test_fleet_size_is_limited(bad: tuple[int, int, int]) -> None:
     with pytest.raises(InputError, match="must be between"):
         made_up(*bad)
 
@@ -106,7 +110,7 @@ spec: {owner: "org:ai:vision", envelopes: [{name: main, flavor: X, concurrency: 
 """
 
 
-def test_a_state_file_gives_nodes_budgets_policy_and_clock(tmp_path: Path) -> None:
+def test_state_file_gives_nodes_budgets_policy_and_clock(tmp_path: Path) -> None:
     path = tmp_path / "state.yaml"
     path.write_text(STATE)
     ground = of_state_file(str(path), "X")
@@ -123,7 +127,7 @@ def test_a_state_file_gives_nodes_budgets_policy_and_clock(tmp_path: Path) -> No
         of_state_file(str(path), "Z")
 
 
-def test_nodes_that_can_carry_nothing_are_left_out_and_taints_do_not_count(tmp_path: Path) -> None:
+def test_unusable_nodes_are_left_out_and_taints_are_ignored(tmp_path: Path) -> None:
     path = tmp_path / "state.yaml"
     more = """\
 ---
@@ -148,11 +152,11 @@ status: {allocatable: {nvidia.com/gpu: 8}}
         of_state_file(str(path), "X")
 
 
-def test_a_grant_is_what_windows_hours_and_credits_leave() -> None:
+def test_grant_is_limited_by_windows_hours_and_credits() -> None:
     given = replay_setup(Job(0, 1, 1, "a"), nodes=4)
 
     def gives(**limits: object) -> list[int]:
-        """GPU-hours of team a in ten hours of the trace."""
+        """Returns the GPU-hours of team a in ten hours of the trace."""
         envelope = Envelope(name="main", flavor=given.flavor, concurrency=8, **limits)  # type: ignore[arg-type]
         budget = msgspec.structs.replace(
             given.budgets[1], spec=BudgetSpec(owner="org:a", envelopes=(envelope,))
@@ -171,7 +175,7 @@ def test_a_grant_is_what_windows_hours_and_credits_leave() -> None:
     assert gives(start=instant(20)) == [0]
 
 
-def test_what_if_changes_one_thing() -> None:
+def test_what_if_changes_one_budget_or_the_nodes() -> None:
     given = replay_setup(Job(0, 1, 1, "a"), Job(0, 1, 1, "b"), nodes=4)
     assert changed(given, "budget a concurrency=30").granted() == [30, given.granted()[1]]
     assert changed(given, "budget a/main  concurrency=30").granted()[0] == 30
@@ -200,12 +204,12 @@ def test_what_if_changes_one_thing() -> None:
         ("more", "must be budget NAME concurrency=GPUs"),
     ],
 )
-def test_a_what_if_that_means_nothing_is_refused(text: str, rule: str) -> None:
+def test_wrong_what_if_is_refused(text: str, rule: str) -> None:
     with pytest.raises(InputError, match=rule):
         changed(replay_setup(Job(0, 1, 1, "a"), nodes=4), text)
 
 
-def test_a_what_if_must_keep_the_rules_of_budgets() -> None:
+def test_what_if_that_breaks_a_rule_of_budgets_is_refused() -> None:
     given = replay_setup(Job(0, 1, 1, "a"), nodes=4)
     envelope = Envelope(
         name="main",
@@ -222,7 +226,7 @@ def test_a_what_if_must_keep_the_rules_of_budgets() -> None:
         changed(msgspec.structs.replace(given, budgets=(budget,)), "budget a concurrency=4")
 
 
-def test_a_what_if_with_fewer_nodes_skips_jobs_that_no_longer_fit() -> None:
+def test_what_if_with_fewer_nodes_skips_jobs_that_are_too_large() -> None:
     given = replay_setup(Job(0, 1, 8, "a"), Job(1, 1, 32, "a"), nodes=4)
     smaller = changed(given, "nodes -2")
     assert list(smaller.trace.gpus) == [8]

@@ -9,13 +9,13 @@ from jobtree.simulation.replay.saved_replay import SavedReplayError, load, run, 
 from jobtree.simulation.reports.report import encode_report
 from jobtree.simulation.reports.statistics import report_of
 from jobtree.simulation.schedulers.scheduler_names import POLICIES
-from tests.unit.simulation.stage import busy_day
+from tests.unit.simulation.small_replays import busy_day
 
-JOBS = 12  # tests/replays has whole days
+JOBS = 12  # tests/slow has whole days
 
 
 class Stop:
-    """Stops a replay after so many instants."""
+    """Stops a replay after ``after`` instants."""
 
     def __init__(self, after: int) -> None:
         self.left = after
@@ -26,7 +26,7 @@ class Stop:
 
 
 def check_resumed(given: ReplaySetup, policy: str, after: int, path: Path) -> None:
-    """A replay that is saved and read after so many instants gives the same report."""
+    """Checks that a replay which is saved and loaded after ``after`` instants gives the same report."""
     whole = POLICIES[policy](given)
     assert run(whole)
     first = POLICIES[policy](given)
@@ -40,7 +40,7 @@ def check_resumed(given: ReplaySetup, policy: str, after: int, path: Path) -> No
 
 
 def check_every_instant(given: ReplaySetup, path: Path) -> None:
-    """A replay can be saved and read after every fifth instant."""
+    """Checks that a replay can be saved and loaded after every fifth instant."""
     simulation = POLICIES["jobtree"](given)
     while all(simulation.step() for _ in range(5)):
         save(path, simulation, "x")
@@ -68,7 +68,7 @@ def test_saved_replay_of_another_setup_is_refused(tmp_path: Path) -> None:
             load(path, other)
 
 
-def test_file_that_is_no_saved_replay_is_refused(tmp_path: Path) -> None:
+def test_file_without_a_saved_replay_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "replay"
     assert load(path, "x") is None
     path.write_text("hello")
@@ -102,7 +102,7 @@ def test_interrupted_save_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch:
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("replay", "before")]
 
 
-def test_a_saved_replay_cannot_run_a_program(tmp_path: Path) -> None:
+def test_loading_a_saved_replay_runs_no_code(tmp_path: Path) -> None:
     class Harm:
         def __reduce__(self) -> tuple[object, ...]:
             return (print, ("harm",))

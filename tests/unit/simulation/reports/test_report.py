@@ -1,4 +1,4 @@
-"""Figures that can be checked by hand, and the pages made of them."""
+"""Reports of replays that can be checked by hand, and their pages."""
 
 import re
 from pathlib import Path
@@ -24,18 +24,18 @@ from jobtree.simulation.reports.svg_plots import (
     tick_label,
     ticks,
 )
-from tests.unit.simulation.stage import Job, replay, replay_setup
+from tests.unit.simulation.small_replays import Job, replay, replay_setup
 
 HOUR_S = 3_600
 
 
 def reported(policy: str = "fifo") -> Report:
-    """One node of 8. The first job uses half of it for two hours, the second waits for all of it."""
+    """Returns the report of two jobs: one uses half of a node for two hours, one waits for all of it."""
     jobs = (Job(0, 2 * HOUR_S, 4, "a"), Job(HOUR_S, HOUR_S, 8, "b"), Job(4 * HOUR_S, HOUR_S, 1, "a"))
     return report_of(replay(policy, replay_setup(*jobs, budgets={"a": "8", "b": "8"})), policy, "hand-made")
 
 
-def test_levels_are_summed_up_exactly() -> None:
+def test_time_weighted_values_are_exact() -> None:
     level = TimeWeightedValue(100, 200, 50)
     for change, at in ((4, 100), (-4, 175), (2, 210), (-2, 260)):
         level.add(change, at)
@@ -44,7 +44,7 @@ def test_levels_are_summed_up_exactly() -> None:
     assert level.means(5)[4] == 0
 
 
-def test_the_figures_of_a_small_case() -> None:
+def test_report_of_a_small_case_has_the_expected_figures() -> None:
     result = reported().status
     assert result.finished == 3
     assert result.fleet.hours == 4
@@ -65,7 +65,7 @@ def test_the_figures_of_a_small_case() -> None:
     assert result.series.used_gpu_hours["a"][:3] == (4, 8, 8)
 
 
-def test_a_budget_of_hours_grants_no_more_than_these() -> None:
+def test_grant_is_limited_by_the_hours_of_the_budget() -> None:
     given = replay_setup(Job(0, 2 * HOUR_S, 4, "a"), Job(4 * HOUR_S, HOUR_S, 1, "a"), budgets={"a": "8"})
     (org, budget) = given.budgets
     (envelope,) = budget.spec.envelopes
@@ -77,7 +77,7 @@ def test_a_budget_of_hours_grants_no_more_than_these() -> None:
     assert (use.granted_gpus, use.granted_gpu_hours, use.used_gpu_hours, use.use) == (8, 16, 8, 0.5)
 
 
-def test_work_that_is_lost_is_not_useful() -> None:
+def test_lost_work_is_not_useful() -> None:
     behavior = UserBehavior(declares="exact", checkpoint=None)
     jobs = (Job(0, 2 * HOUR_S, 8), Job(10 * HOUR_S, 60, 1))
     given = replay_setup(*jobs, behavior=behavior, outages=[(0, HOUR_S, 2 * HOUR_S)])
@@ -90,8 +90,8 @@ def test_work_that_is_lost_is_not_useful() -> None:
     ]
 
 
-def test_a_team_that_gets_less_than_it_may_ask_for_makes_it_unfair() -> None:
-    """Both may hold half; one fills the node for the whole time, the other waits for it."""
+def test_fairness_falls_when_a_team_gets_less_than_its_grant() -> None:
+    """Each team is granted half of the node; one fills it, the other waits."""
     jobs = (Job(0, 10 * HOUR_S, 8, "a"), Job(0, HOUR_S * 8, 4, "b"), Job(10 * HOUR_S - 1, 60, 1, "b"))
     result = report_of(replay("fifo", replay_setup(*jobs, budgets={"a": "4", "b": "4"})), "fifo", "x").status
     assert result.fairness == pytest.approx(0.5, abs=0.01)
@@ -100,27 +100,27 @@ def test_a_team_that_gets_less_than_it_may_ask_for_makes_it_unfair() -> None:
 @pytest.mark.parametrize(
     ("percent", "value"), [(0, 1), (10, 1), (11, 2), (50, 5), (90, 9), (99, 10), (100, 10)]
 )
-def test_the_share_of_a_list(percent: int, value: int) -> None:
+def test_percentile_of_a_list(percent: int, value: int) -> None:
     assert at_share(list(range(1, 11)), percent) == value
 
 
-def test_a_report_is_read_back_as_it_was_written() -> None:
+def test_written_report_is_read_back() -> None:
     report = reported("jobtree")
     assert msgspec.json.decode(encode_report(report), type=Report) == report
     assert report.status.promises is not None
 
 
-def test_two_reports_side_by_side() -> None:
-    found = {row.name: cells(row) for row in rows(reported(), reported("jobtree"))}
-    assert found["allocated"][1:3] == ("50.0 %", "50.0 %")
-    assert found["wait mean"][1] == "1,200 s"
-    assert found["promises kept"][1] == found["promises kept"][3] == "-"
-    assert found["jobs"][1:] == ("3", "3", "+0")
-    assert "wait mean, b" in found
-    assert found["use of budget, b"][1] == "25.0 %"
+def test_two_reports_are_compared_side_by_side() -> None:
+    cells_by_row = {row.name: cells(row) for row in rows(reported(), reported("jobtree"))}
+    assert cells_by_row["allocated"][1:3] == ("50.0 %", "50.0 %")
+    assert cells_by_row["wait mean"][1] == "1,200 s"
+    assert cells_by_row["promises kept"][1] == cells_by_row["promises kept"][3] == "-"
+    assert cells_by_row["jobs"][1:] == ("3", "3", "+0")
+    assert "wait mean, b" in cells_by_row
+    assert cells_by_row["use of budget, b"][1] == "25.0 %"
 
 
-def test_a_page_needs_nothing_else_and_shows_every_plot() -> None:
+def test_page_has_every_plot_and_loads_nothing() -> None:
     text = page(reported("jobtree"))
     assert not re.findall(r"(?:src|href)=|url\(|@import|<script", text)
     assert text.count("<figure>") == 4
@@ -130,7 +130,7 @@ def test_a_page_needs_nothing_else_and_shows_every_plot() -> None:
     assert "<script" not in page(msgspec.structs.replace(reported(), spec=hostile()))
 
 
-def test_every_figure_that_is_asked_for_stands_on_the_page() -> None:
+def test_page_has_every_figure() -> None:
     report = reported("jobtree")
     text = page(report)
     for words in (
@@ -151,7 +151,7 @@ def test_every_figure_that_is_asked_for_stands_on_the_page() -> None:
     assert text.count(head) == 2  # by size, and by team
 
 
-def test_budgets_burn_down_from_the_grant_to_what_is_left_at_the_last_submission() -> None:
+def test_budget_plot_falls_from_the_grant_to_the_rest_at_the_last_submission() -> None:
     report = reported()
     (team, _) = report.status.budgets
     (line, _) = budget_lines(report)
@@ -160,7 +160,7 @@ def test_budgets_burn_down_from_the_grant_to_what_is_left_at_the_last_submission
     assert line.points[-1] == (4 / 24, team.granted_gpu_hours - team.used_gpu_hours)
 
 
-def test_a_page_of_a_change_says_what_changes() -> None:
+def test_page_of_a_comparison_shows_the_changes() -> None:
     text = page(reported(), reported("sjf"))
     assert "<h1>sjf on hand-made</h1>" in text
     assert "<h2>What changes</h2>" in text
@@ -172,23 +172,23 @@ def hostile() -> object:
     return msgspec.structs.replace(reported().spec, trace="<script>alert(1)</script>")
 
 
-def test_a_plot_without_points_says_so() -> None:
+def test_plot_without_points_is_a_sentence() -> None:
     assert "nothing to show" in chart("Empty", Axis("x"), Axis("y"), [PlotLine("none", [])])
 
 
-def test_ticks_are_round() -> None:
+def test_ticks_are_round_numbers() -> None:
     assert ticks(scale_of([0, 437], 0, 1, Axis("x"))) == [0, 100, 200, 300, 400, 500]
-    known = scale_of([-50, 5_000], 0, 1, Axis("x", logarithmic=True))
-    said = [tick_label(value, known) for value in ticks(known)]
-    assert said == ["-10s", "-1s", "0", "1s", "10s", "1m", "10m", "1h"]
+    scale = scale_of([-50, 5_000], 0, 1, Axis("x", logarithmic=True))
+    labels = [tick_label(value, scale) for value in ticks(scale)]
+    assert labels == ["-10s", "-1s", "0", "1s", "10s", "1m", "10m", "1h"]
 
 
-def test_a_picture_stands_alone() -> None:
+def test_plot_file_has_its_own_style_and_legend() -> None:
     svg = picture("Waits", Axis("s"), Axis("%"), [PlotLine("a & b", [(0, 0), (1, 2)])])
     assert ET.fromstring(svg).tag.endswith("svg")  # noqa: S314  it was made here
 
 
-def test_the_comparison_page_has_a_table_and_a_plot_for_each_case(tmp_path: Path) -> None:
+def test_comparison_page_has_a_table_and_a_plot_for_each_case(tmp_path: Path) -> None:
     write_page(tmp_path, {"Case one": [reported(), reported("jobtree")], "None": []})
     written = (tmp_path / "schedulers.md").read_text()
     assert "| fifo | 50.0 % |" in written
@@ -198,5 +198,5 @@ def test_the_comparison_page_has_a_table_and_a_plot_for_each_case(tmp_path: Path
     assert (tmp_path / link).exists()
 
 
-def test_the_projects_own_trace_is_what_its_script_writes() -> None:
+def test_sample_trace_is_what_its_program_writes() -> None:
     assert (Path(__file__).parents[4] / PATH).read_text() == text()

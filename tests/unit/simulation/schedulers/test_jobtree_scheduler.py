@@ -1,4 +1,4 @@
-"""A replay under Jobtree does what the simulated cluster does, without the documents."""
+"""A replay under Jobtree has the same outcome as the simulated cluster, without documents."""
 
 import pytest
 
@@ -13,13 +13,13 @@ from jobtree.simulation.inputs.replay_setup import ReplaySetup
 from jobtree.simulation.inputs.user_behavior import UserBehavior, declared
 from jobtree.simulation.replay.saved_replay import run
 from jobtree.simulation.schedulers.jobtree_scheduler import NAMESPACE, JobtreeScheduler
-from tests.unit.simulation.stage import Job, busy_day, replay, replay_setup
+from tests.unit.simulation.small_replays import Job, busy_day, replay, replay_setup
 
-SEED, JOBS = 1, 16  # tests/replays has whole days
+SEED, JOBS = 1, 16  # tests/slow has whole days
 
 
-def node_document(given: ReplaySetup, number: int, *, failed: bool = False) -> Document:
-    node = given.nodes[number]
+def node_document(setup: ReplaySetup, number: int, *, failed: bool = False) -> Document:
+    node = setup.nodes[number]
     body = {
         "apiVersion": "v1",
         "kind": "Node",
@@ -27,11 +27,11 @@ def node_document(given: ReplaySetup, number: int, *, failed: bool = False) -> D
         "spec": {"taints": [{"key": OUT_OF_SERVICE, "effect": "NoExecute"}]} if failed else {},
         "status": {"allocatable": {"nvidia.com/gpu": node.gpus}},
     }
-    return Document("stage", body)
+    return Document("test", body)
 
 
-def run_document(given: ReplaySetup, job: int) -> Document:
-    trace, limits = given.trace, declared(given.trace, given.behavior)
+def run_document(setup: ReplaySetup, job: int) -> Document:
+    trace, limits = setup.trace, declared(setup.trace, setup.behavior)
     assert limits is not None
     body = {
         "apiVersion": "rq.davidlangworthy.io/v1",
@@ -40,51 +40,51 @@ def run_document(given: ReplaySetup, job: int) -> Document:
             "name": str(job),
             "namespace": NAMESPACE,
             "uid": f"{job:08d}-trace",
-            "creationTimestamp": format_time(trace.submit[job] + given.epoch),
+            "creationTimestamp": format_time(trace.submit[job] + setup.epoch),
             "annotations": {DURATION: format_duration(trace.duration[job])},
         },
         "spec": {
-            "owner": given.owners[trace.team[job]],
-            "resources": {"gpuType": given.flavor, "totalGPUs": trace.gpus[job]},
+            "owner": setup.owners[trace.team[job]],
+            "resources": {"gpuType": setup.flavor, "totalGPUs": trace.gpus[job]},
             "runtime": {
                 "maxDuration": format_duration(limits[job]),
-                "checkpoint": format_duration(given.behavior.checkpoint or 0),
+                "checkpoint": format_duration(setup.behavior.checkpoint or 0),
             },
         },
     }
-    return Document("stage", body)
+    return Document("test", body)
 
 
-def on_a_simulated_cluster(given: ReplaySetup) -> SimulatedCluster:
-    cluster = SimulatedCluster(given.epoch, given.policy, checked=False)  # other tests check the invariants
-    nodes = [node_document(given, number) for number in range(len(given.nodes))]
-    cluster.load([*nodes, *(Document("stage", to_document(budget)) for budget in given.budgets)])
-    changes = [(at, 2, job) for job, at in enumerate(given.trace.submit)]
-    for outage in given.outages:
+def simulated_cluster(setup: ReplaySetup) -> SimulatedCluster:
+    cluster = SimulatedCluster(setup.epoch, setup.policy, checked=False)  # other tests check the invariants
+    nodes = [node_document(setup, number) for number in range(len(setup.nodes))]
+    cluster.load([*nodes, *(Document("test", to_document(budget)) for budget in setup.budgets)])
+    changes = [(at, 2, job) for job, at in enumerate(setup.trace.submit)]
+    for outage in setup.outages:
         changes += [(outage.start, 1, outage.node), (outage.end, 0, outage.node)]
-    for at, kind, what in sorted(changes):
-        cluster.advance(at + given.epoch)
+    for at, kind, number in sorted(changes):
+        cluster.advance(at + setup.epoch)
         if kind == 2:
-            cluster.submit([run_document(given, what)])
+            cluster.submit([run_document(setup, number)])
         else:
-            (cluster.fail if kind else cluster.heal)([given.nodes[what].name])
-    cluster.advance(given.epoch + 10_000_000 * SECOND)
+            (cluster.fail if kind else cluster.heal)([setup.nodes[number].name])
+    cluster.advance(setup.epoch + 10_000_000 * SECOND)
     return cluster
 
 
-def check_ends_agree(given: ReplaySetup) -> None:
-    """The replay and the simulated cluster end each job at the same instant."""
-    meter = replay("jobtree", given).meter
-    cluster = on_a_simulated_cluster(given)
+def check_ends_agree(setup: ReplaySetup) -> None:
+    """Checks that the replay and the simulated cluster end each job at the same instant."""
+    meter = replay("jobtree", setup).meter
+    cluster = simulated_cluster(setup)
     ended: dict[int, int] = {}
     for _, body in cluster.objects.of("Lease"):
-        job, end = int(body["spec"]["runRef"]["name"]), parse_time(body["status"]["end"]) - given.epoch
+        job, end = int(body["spec"]["runRef"]["name"]), parse_time(body["status"]["end"]) - setup.epoch
         ended[job] = max(end, ended.get(job, 0))
-    assert [ended[job] for job in range(len(given.trace))] == list(meter.finish)
+    assert [ended[job] for job in range(len(setup.trace))] == list(meter.finish)
 
 
 def check_counts(simulation: JobtreeScheduler) -> None:
-    """Promises are counted, and so are the stops by the node that failed."""
+    """Checks the numbers of promises and of stops by a failed node."""
     promises = simulation.promises
     assert promises.kept <= promises.dated <= promises.made
     assert len(promises.errors) == promises.dated > 0
@@ -92,7 +92,7 @@ def check_counts(simulation: JobtreeScheduler) -> None:
 
 
 def check_nothing_is_left(simulation: JobtreeScheduler) -> None:
-    """Closed leases go with their Run, and the world is empty at the end."""
+    """Checks that closed leases are removed with their Run, and that the world is empty at the end."""
     world = simulation.world
     while simulation.step():
         runs_of_closed = {lease.rsplit("-", 2)[0] for lease in world.lease_intake.closed}
@@ -114,18 +114,18 @@ def test_promises_and_stops_are_counted() -> None:
     check_counts(simulation)
 
 
-def test_nothing_is_left_of_jobs_that_ended() -> None:
+def test_ended_jobs_leave_nothing_in_the_world() -> None:
     check_nothing_is_left(JobtreeScheduler(busy_day(SEED, JOBS)))
 
 
 def test_lottery_costs_no_work_with_notice() -> None:
-    """One node: the other team's job may take it after two hours, and the loser continues where it was."""
+    """A job of another team takes the only node after two hours, and the loser continues later."""
     jobs = (Job(0, 30_000, 8, "ours"), Job(7_300, 1_000, 8, "theirs"))
-    both = {"ours": "8", "theirs": "8"}
+    budgets = {"ours": "8", "theirs": "8"}
     lost = {}
     for notice in (False, True):
         behavior = UserBehavior(declares="none", checkpoint=1_000 * SECOND, notice=notice)
-        meter = replay("jobtree", replay_setup(*jobs, behavior=behavior, budgets=both)).meter
+        meter = replay("jobtree", replay_setup(*jobs, behavior=behavior, budgets=budgets)).meter
         assert meter.stops["RandomPreempt"].count == 1
         lost[notice] = meter.stops["RandomPreempt"].lost
     assert lost[False] > 0

@@ -1,4 +1,4 @@
-"""Every compared scheduler on cases that can be checked by hand."""
+"""Each compared scheduler on cases that can be checked by hand."""
 
 import msgspec
 import pytest
@@ -7,10 +7,10 @@ from jobtree.simulation.inputs.user_behavior import UserBehavior
 from jobtree.simulation.replay.saved_replay import run
 from jobtree.simulation.schedulers.backfill import Easy
 from jobtree.simulation.schedulers.node_pool import Nodes
-from tests.unit.simulation.stage import EXACT, Job, ends, replay, replay_setup, starts
+from tests.unit.simulation.small_replays import EXACT, Job, ends, replay, replay_setup, starts
 
 
-def test_a_job_goes_to_the_fullest_node_that_fits() -> None:
+def test_job_is_placed_on_the_fullest_node_that_fits() -> None:
     nodes = Nodes(3, 8)
     nodes.take(((0, 2), (1, 5)))
     assert nodes.place(3) == ((1, 3),)
@@ -19,7 +19,7 @@ def test_a_job_goes_to_the_fullest_node_that_fits() -> None:
     assert nodes.place(16) is None
 
 
-def test_a_large_job_takes_whole_nodes_and_its_rest_the_freest() -> None:
+def test_large_job_is_placed_on_whole_nodes_and_its_rest_on_the_freest() -> None:
     nodes = Nodes(4, 8)
     nodes.take(((0, 4), (1, 2)))
     assert nodes.place(20) == ((2, 8), (3, 8), (1, 4))
@@ -31,47 +31,47 @@ def test_a_large_job_takes_whole_nodes_and_its_rest_the_freest() -> None:
     assert nodes.place(16) == ((2, 8), (3, 8))
 
 
-# a is running on 6 of 8 GPUs until 100; b wants all 8; c and d are small.
+# a runs on 6 of 8 GPUs until 100; b needs all 8; c and d are small.
 BLOCKED = (Job(0, 100, 6), Job(1, 50, 8), Job(2, 90, 2), Job(3, 200, 2))
 
 
-def test_fifo_keeps_all_waiting_behind_the_first() -> None:
+def test_fifo_starts_no_job_before_the_first() -> None:
     assert starts("fifo", replay_setup(*BLOCKED)) == [0, 100, 150, 150]
 
 
-def test_sjf_takes_the_shortest_first_but_nobody_overtakes_it() -> None:
+def test_sjf_starts_no_job_before_the_shortest() -> None:
     assert starts("sjf", replay_setup(Job(0, 100, 8), Job(1, 50, 8), Job(2, 10, 8))) == [0, 110, 100]
     assert starts("sjf", replay_setup(*BLOCKED)) == [0, 100, 150, 150]
 
 
 @pytest.mark.parametrize("policy", ["easy", "conservative"])
-def test_backfill_lets_pass_what_ends_in_time(policy: str) -> None:
+def test_backfill_starts_jobs_that_end_in_time(policy: str) -> None:
     assert starts(policy, replay_setup(*BLOCKED)) == [0, 100, 2, 150]
 
 
 @pytest.mark.parametrize("policy", ["easy", "conservative"])
-def test_backfill_lets_pass_what_needs_none_of_the_held_gpus(policy: str) -> None:
-    """The second waits for the first one's whole node; the other node is nobody's."""
+def test_backfill_starts_jobs_that_need_no_held_gpus(policy: str) -> None:
+    """The third job needs the node of the first one; nothing is held on the other node."""
     jobs = (Job(0, 100, 8), Job(0, 100, 4), Job(1, 50, 8), Job(2, 500, 4))
     assert starts(policy, replay_setup(*jobs, nodes=2)) == [0, 0, 100, 2]
 
 
-def test_backfill_goes_by_what_is_declared_not_by_what_is_true() -> None:
-    """The third would end in time, but says that it takes an hour."""
+def test_backfill_uses_declared_and_not_true_durations() -> None:
+    """The third job would end in time, but declares an hour."""
     simulation = Easy(replay_setup(*BLOCKED[:3]))
     simulation.assumed[2] = 3_600_000
     assert run(simulation)
     assert [at // 1000 for at in simulation.meter.first_start] == [0, 100, 150]
 
 
-def test_without_declared_ends_only_what_disturbs_nobody_passes() -> None:
-    nothing = msgspec.structs.replace(EXACT, declares="none")
-    assert starts("easy", replay_setup(*BLOCKED, behavior=nothing)) == [0, 100, 150, 150]
+def test_backfill_starts_only_jobs_that_need_no_held_gpus_when_no_end_is_declared() -> None:
+    undeclared = msgspec.structs.replace(EXACT, declares="none")
+    assert starts("easy", replay_setup(*BLOCKED, behavior=undeclared)) == [0, 100, 150, 150]
     jobs = (Job(0, 100, 8), Job(0, 100, 4), Job(1, 50, 8), Job(2, 50, 4))
-    assert starts("easy", replay_setup(*jobs, nodes=2, behavior=nothing)) == [0, 0, 100, 2]
+    assert starts("easy", replay_setup(*jobs, nodes=2, behavior=undeclared)) == [0, 0, 100, 2]
 
 
-def test_easy_delays_the_second_in_line_where_conservative_does_not() -> None:
+def test_easy_and_conservative_start_the_same_jobs_when_nothing_is_delayed() -> None:
     """One node. a runs on 4 until 100; b (8) is first in line, for 100; c (4, 100 s) second, for 150.
 
     d (4, 120 s) does not end before b starts; e (4, 60 s) does, in both.
@@ -85,7 +85,7 @@ def test_easy_delays_the_second_in_line_where_conservative_does_not() -> None:
     assert starts("conservative", replay_setup(*jobs, nodes=2)) == [0, 100, 150, 3, 33]
 
 
-def test_conservative_holds_for_the_second_in_line_too() -> None:
+def test_conservative_holds_nodes_for_the_second_job_and_easy_does_not() -> None:
     """Three nodes: a until 100, b until 60, c until 10. d wants 3 nodes (from 100), e wants 2 for 30 s.
 
     e is second in line, held two nodes from 60. At 10 one node is free: f (1 node, 70 s) would end at 82,
@@ -107,7 +107,7 @@ def test_conservative_holds_for_the_second_in_line_too() -> None:
 
 
 @pytest.mark.parametrize("policy", ["fifo", "sjf", "easy", "conservative", "quota", "jobtree"])
-def test_a_lost_node_costs_the_work_since_the_last_checkpoint(policy: str) -> None:
+def test_failed_node_costs_the_work_since_the_last_checkpoint(policy: str) -> None:
     behavior = UserBehavior(
         declares="none", checkpoint=20_000
     )  # an exact limit would end what has to be done again
@@ -120,40 +120,40 @@ def test_a_lost_node_costs_the_work_since_the_last_checkpoint(policy: str) -> No
 
 
 @pytest.mark.parametrize("policy", ["fifo", "easy", "conservative", "quota", "jobtree"])
-def test_a_job_waits_for_a_node_that_is_out_of_service(policy: str) -> None:
+def test_job_waits_for_a_node_that_is_out_of_service(policy: str) -> None:
     given = replay_setup(Job(0, 10, 8), Job(5, 10, 8), outages=[(0, 2, 60)])
     assert ends(policy, given) == [70, 80]
 
 
-TWO = {"ours": "8", "theirs": "8"}
+ONE_NODE_EACH = {"ours": "8", "theirs": "8"}
 
 
-def test_a_team_borrows_what_another_leaves_idle() -> None:
+def test_team_borrows_idle_quota_of_another_team() -> None:
     jobs = (Job(0, 100, 8, "ours"), Job(1, 100, 8, "ours"), Job(5, 1, 1, "theirs"))
-    assert starts("quota", replay_setup(*jobs, nodes=2, budgets=TWO))[:2] == [0, 1]
+    assert starts("quota", replay_setup(*jobs, nodes=2, budgets=ONE_NODE_EACH))[:2] == [0, 1]
 
 
-def test_quota_is_taken_back_from_the_latest_borrower() -> None:
+def test_latest_borrower_is_preempted_for_a_job_within_quota() -> None:
     jobs = (Job(0, 100, 8, "ours"), Job(1, 100, 8, "ours"), Job(50, 10, 8, "theirs"))
-    simulation = replay("quota", replay_setup(*jobs, nodes=2, budgets=TWO))
+    simulation = replay("quota", replay_setup(*jobs, nodes=2, budgets=ONE_NODE_EACH))
     assert [at // 1000 for at in simulation.meter.first_start] == [0, 1, 50]
     assert [at // 1000 for at in simulation.meter.finish] == [100, 160, 60]
     assert simulation.meter.stops["Preempted"].lost == 49_000 * 8
 
 
-def test_nobody_is_preempted_for_a_job_beyond_its_teams_quota() -> None:
+def test_no_job_is_preempted_for_a_job_beyond_the_quota_of_its_team() -> None:
     jobs = (Job(0, 100, 8, "ours"), Job(1, 100, 4, "ours"), Job(2, 10, 16, "theirs"))
-    simulation = replay("quota", replay_setup(*jobs, nodes=2, budgets=TWO))
+    simulation = replay("quota", replay_setup(*jobs, nodes=2, budgets=ONE_NODE_EACH))
     assert simulation.meter.stops == {}
     assert simulation.meter.first_start[2] == 101_000
 
 
-def test_a_job_that_cannot_be_admitted_keeps_nobody_waiting() -> None:
+def test_job_that_cannot_be_admitted_does_not_delay_others() -> None:
     jobs = (Job(0, 100, 8, "ours"), Job(1, 10, 16, "ours"), Job(2, 10, 8, "ours"), Job(3, 1, 1, "theirs"))
-    assert starts("quota", replay_setup(*jobs, nodes=2, budgets=TWO))[2] == 2
+    assert starts("quota", replay_setup(*jobs, nodes=2, budgets=ONE_NODE_EACH))[2] == 2
 
 
-def test_as_few_as_needed_are_preempted() -> None:
+def test_no_more_jobs_are_preempted_than_needed() -> None:
     """Two borrowers of 4 on one node: a job of 4 takes the later one only."""
     jobs = (
         Job(0, 100, 8, "ours"),
@@ -161,12 +161,12 @@ def test_as_few_as_needed_are_preempted() -> None:
         Job(2, 100, 4, "ours"),
         Job(50, 10, 4, "theirs"),
     )
-    simulation = replay("quota", replay_setup(*jobs, nodes=2, budgets=TWO))
+    simulation = replay("quota", replay_setup(*jobs, nodes=2, budgets=ONE_NODE_EACH))
     assert list(simulation.meter.stopped) == [0, 0, 1, 0]
 
 
-def test_what_a_team_has_within_its_quota_is_not_taken_from_it() -> None:
-    """Without the borrower, half a node is free, which is too little; the other node is their own."""
+def test_job_within_the_quota_of_its_team_is_not_preempted() -> None:
+    """Without the borrower half a node is free, which is too little; the rest is within quota."""
     jobs = (
         Job(0, 100, 4, "ours"),
         Job(1, 100, 4, "ours"),
@@ -179,10 +179,10 @@ def test_what_a_team_has_within_its_quota_is_not_taken_from_it() -> None:
     assert simulation.meter.first_start[4] == 101_000
 
 
-def test_by_size_whole_nodes_come_first_and_may_preempt_their_teams_small_jobs() -> None:
+def test_quota_by_size_starts_jobs_of_whole_nodes_first_and_preempts_small_jobs_for_them() -> None:
     jobs = (Job(0, 100, 4, "ours"), Job(10, 10, 8, "ours"))
     simulation = replay("quota-by-size", replay_setup(*jobs, budgets={"ours": "8"}))
-    assert simulation.meter.first_start[1] == 100_000  # within quota only when the small one is gone
+    assert simulation.meter.first_start[1] == 100_000  # it is within the quota when the small job has ended
     wide = replay("quota-by-size", replay_setup(*jobs, budgets={"ours": "16"}))
     assert [at // 1000 for at in wide.meter.first_start] == [0, 10]
     assert list(wide.meter.stopped) == [1, 0]

@@ -36,7 +36,7 @@ def values(text: str, **environment: str) -> dict[str, str]:
         ("--gpus=1 # --gpus=2", {"gpus": "1"}),
     ],
 )
-def test_spellings(line: str, found: dict[str, str]) -> None:
+def test_options_are_read_in_all_spellings(line: str, found: dict[str, str]) -> None:
     assert values(f"#!/bin/bash\n#SBATCH {line}\ntrue\n") == found
 
 
@@ -54,7 +54,7 @@ def test_directives_in_here_documents_of_the_body_are_data() -> None:
     assert out.remarks == []
 
 
-def test_the_environment_overrides_the_script_and_the_command_line_both() -> None:
+def test_environment_overrides_the_script_and_the_command_line_overrides_both() -> None:
     text = "#SBATCH --time=1 --partition=a --qos=q\ntrue\n"
     environment = {"SBATCH_TIMELIMIT": "2", "SBATCH_PARTITION": "b", "SBATCH_REQUEUE": "1", "OTHER": "x"}
     expected = {"time": "2", "partition": "b", "qos": "q", "requeue": ""}
@@ -63,7 +63,7 @@ def test_the_environment_overrides_the_script_and_the_command_line_both() -> Non
     assert values(inner, SBATCH_TIMELIMIT="2") == {"time": "3"}
 
 
-def test_a_wrapper_holds_the_scripts_that_it_submits() -> None:
+def test_wrapper_script_yields_the_scripts_that_it_submits() -> None:
     scripts = read_scripts("sbatch <<A\n#SBATCH -N1\nA\nsbatch -N2 <<B\ntrue\nB\n", "w.sh", {}, Converted())
     assert [script.settings["nodes"].value for script in scripts] == ["1", "2"]
     assert [script.body for script in scripts] == ["#SBATCH -N1\n", "true\n"]
@@ -79,7 +79,7 @@ def test_a_wrapper_holds_the_scripts_that_it_submits() -> None:
         ("#!", ["/bin/bash"]),
     ],
 )
-def test_interpreters(first: str, interpreter: list[str]) -> None:
+def test_interpreter_is_read_from_the_first_line(first: str, interpreter: list[str]) -> None:
     assert read(f"{first}\n")[0].interpreter == interpreter
 
 
@@ -96,7 +96,7 @@ def test_interpreters(first: str, interpreter: list[str]) -> None:
         ("--comment='x", "a quote (') is not closed"),
     ],
 )
-def test_mistakes_name_the_line(line: str, message: str) -> None:
+def test_mistake_is_refused_with_its_line(line: str, message: str) -> None:
     with pytest.raises(InputError) as refused:
         read(f"#!/bin/sh\n#SBATCH {line}\n")
     assert str(refused.value) == f"job.sh, line 2: {message}"
@@ -113,10 +113,10 @@ def test_mistakes_name_the_line(line: str, message: str) -> None:
 def test_unknown_option_gets_a_remark(line: str, remark: str) -> None:
     script, out = read(f"#SBATCH {line}\n")
     assert script.settings == {}
-    assert [str(one) for one in out.remarks] == [f"job.sh, line 1: {remark}"]
+    assert [str(remark) for remark in out.remarks] == [f"job.sh, line 1: {remark}"]
 
 
-def test_a_directive_that_is_none_is_pointed_out() -> None:
+def test_directive_without_effect_gets_a_remark() -> None:
     _, out = read("#!/bin/bash\n# SBATCH -N2\n#sbatch -N2\n##SBATCH -N2\n# about sbatch - a comment\n")
     assert [remark.where for remark in out.remarks] == ["job.sh, line 2", "job.sh, line 3"]
 
@@ -131,12 +131,12 @@ def test_a_directive_that_is_none_is_pointed_out() -> None:
         (b"x" * 600_000, "a script in a Run can have at most 524288"),
     ],
 )
-def test_file_that_is_no_script_is_refused(raw: bytes, message: str) -> None:
+def test_file_without_a_script_is_refused(raw: bytes, message: str) -> None:
     with pytest.raises(InputError, match=message):
         decode_script(raw, "job.sh")
 
 
-def test_the_tables_agree() -> None:
+def test_tables_of_options_agree() -> None:
     assert set(VARIABLES.values()) <= set(OPTIONS)
     assert len(SHORT) == sum(bool(option.short) for option in OPTIONS.values())
     assert find_option("n") is None

@@ -37,9 +37,11 @@ def shape(options: str) -> GpuRequest:
         ("", 0, 1, None),
     ],
 )
-def test_all_the_ways_to_say_it(options: str, gpus: int, nodes: int | None, per_node: int | None) -> None:
-    found = shape(options)
-    assert (found.gpus, found.nodes, found.per_node) == (gpus, nodes, per_node)
+def test_gpus_can_be_requested_in_many_ways(
+    options: str, gpus: int, nodes: int | None, per_node: int | None
+) -> None:
+    request = shape(options)
+    assert (request.gpus, request.nodes, request.per_node) == (gpus, nodes, per_node)
 
 
 @pytest.mark.parametrize(
@@ -60,12 +62,12 @@ def test_all_the_ways_to_say_it(options: str, gpus: int, nodes: int | None, per_
         ("-N1000000 --gpus-per-node=1000000", "at most 1000000"),
     ],
 )
-def test_contradictions_are_refused_with_the_arithmetic(options: str, message: str) -> None:
+def test_contradiction_is_refused_with_the_arithmetic(options: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         shape(options)
 
 
-def test_tasks() -> None:
+def test_number_of_tasks() -> None:
     assert shape("-G 8 --gpus-per-task=2").tasks == 4
     assert shape("-G 8 --ntasks-per-gpu=2").tasks == 16
     assert shape("-N2 --gpus-per-node=8 --ntasks-per-node=8").tasks is None

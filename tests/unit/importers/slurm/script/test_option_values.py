@@ -36,14 +36,14 @@ def setting(name: str, value: str) -> OptionSetting:
         ("infinite", None),
     ],
 )
-def test_times(text: str, expected: int | None) -> None:
+def test_duration_is_read_in_all_formats(text: str, expected: int | None) -> None:
     assert duration_ms(text) == expected
 
 
 @pytest.mark.parametrize(
     "text", ["", "tomorrow", "1h", "1:2:3:4", "-5", "1-", "1.5", "٣", "2-12:30:15:9", "9" * 40]
 )
-def test_no_times(text: str) -> None:
+def test_wrong_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="must be M, M:S, H:M:S"):
         duration_ms(text)
 
@@ -59,7 +59,7 @@ def test_no_times(text: str) -> None:
         ("0-4095", Array(list(range(4096)), 0)),
     ],
 )
-def test_arrays(text: str, expected: Array) -> None:
+def test_array_is_read(text: str, expected: Array) -> None:
     assert parse_array(setting("array", text)) == expected
 
 
@@ -67,7 +67,7 @@ def test_arrays(text: str, expected: Array) -> None:
     "text",
     ["", "a", "3-1", "1-5:0", "1%0", "1%x", "1,,2", "0-4096", "0-999999999", "1-2-3", "0-4000,5000-9000"],
 )
-def test_no_arrays(text: str) -> None:
+def test_wrong_array_is_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"^job\.sh, line 2: --array"):
         parse_array(setting("array", text))
 
@@ -75,11 +75,11 @@ def test_no_arrays(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"), [("64G", (64, "Gi")), ("512", (512, "Mi")), ("1t", (1, "Ti")), ("8GB", (8, "Gi"))]
 )
-def test_sizes(text: str, expected: tuple[int, str]) -> None:
+def test_memory_size_is_read(text: str, expected: tuple[int, str]) -> None:
     assert parse_size(setting("mem", text)) == expected
 
 
-def test_counts_and_ranges() -> None:
+def test_counts_and_node_ranges_are_read() -> None:
     assert parse_count(setting("ntasks", "16")) == 16
     assert node_range(setting("nodes", "2-4")) == (2, 4)
     for bad in ("0", "-1", "x", "1e3", "", "²", "9" * 20):

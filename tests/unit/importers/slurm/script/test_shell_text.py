@@ -4,7 +4,7 @@ from jobtree.importers.slurm.script.shell_text import here_documents, script_lin
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "documents"),
     [
         ("", []),
         ("  --a=1   -b 2 ", ["--a=1", "-b", "2"]),
@@ -15,26 +15,28 @@ from jobtree.importers.slurm.script.shell_text import here_documents, script_lin
         ("--empty= ''", ["--empty=", ""]),
     ],
 )
-def test_words(text: str, found: list[str]) -> None:
-    assert words(text) == found
+def test_line_is_split_into_words(text: str, documents: list[str]) -> None:
+    assert words(text) == documents
 
 
 @pytest.mark.parametrize("text", ['"open', "'open", 'a"b'])
-def test_open_quotes(text: str) -> None:
+def test_open_quote_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not closed"):
         words(text)
 
 
-def test_here_documents_are_found_and_their_lines_known() -> None:
+def test_here_documents_are_found_with_their_lines() -> None:
     script = "a <<EOF\nx\nEOF\nb\n# c <<NO\nd <<-'END' > f\n\ty\n\tEND\ne <<<word\n"
-    found = list(here_documents(script))
-    assert [(one.number, one.command, one.literal, one.text) for one in found] == [
+    documents = list(here_documents(script))
+    assert [
+        (document.number, document.command, document.literal, document.text) for document in documents
+    ] == [
         (1, "a <<EOF", False, "x\n"),
         (6, "d <<-'END' > f", True, "y\n"),
     ]
     assert [line.number for line in script_lines(script) if line.quoted] == [2, 3, 7, 8]
 
 
-def test_one_that_never_ends_is_all_inside() -> None:
-    (found,) = here_documents("cat <<EOF\none\ntwo")
-    assert found.text == "one\ntwo\n"
+def test_here_document_without_an_end_reaches_the_end_of_the_script() -> None:
+    (documents,) = here_documents("cat <<EOF\none\ntwo")
+    assert documents.text == "one\ntwo\n"

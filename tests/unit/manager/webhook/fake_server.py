@@ -1,4 +1,4 @@
-"""An API server that keeps documents by their path: enough for a Secret and some configurations."""
+"""An API server that keeps documents by path: enough for a Secret and the webhook configurations."""
 
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
@@ -12,7 +12,7 @@ Document = dict[str, Any]
 
 
 class FakeServer:
-    """``before_write`` is called ahead of every write: somebody else may be faster there."""
+    """Calls ``before_write`` before every write, so that a test can make another writer faster."""
 
     def __init__(self) -> None:
         self.objects: dict[str, Document] = {}
@@ -34,7 +34,7 @@ class FakeServer:
     async def close(self) -> None:
         return
 
-    def put_there(self, path: str, document: Document) -> Document:
+    def put(self, path: str, document: Document) -> Document:
         self._version += 1
         metadata = {**document.get("metadata", {}), "resourceVersion": str(self._version)}
         self.objects[path] = {**document, "metadata": metadata}
@@ -50,21 +50,19 @@ class FakeServer:
         path = f"{path}/{document['metadata']['name']}"
         if path in self.objects:
             raise StatusError(409, "AlreadyExists", f"{path} exists")
-        return self.put_there(path, document)
+        return self.put(path, document)
 
     def _put(self, path: str, body: bytes | None) -> Document:
         document: Document = msgspec.json.decode(body or b"")
         self._check(path, document)
-        return self.put_there(path, document)
+        return self.put(path, document)
 
     def _patch(self, path: str, body: bytes | None) -> Document:
         patch: Document = msgspec.json.decode(body or b"")
         self._check(path, patch)
-        return self.put_there(
-            path, {**self.objects[path], **patch, "metadata": self.objects[path]["metadata"]}
-        )
+        return self.put(path, {**self.objects[path], **patch, "metadata": self.objects[path]["metadata"]})
 
     def _check(self, path: str, document: Document) -> None:
-        there = self._get(path, None)["metadata"]["resourceVersion"]
-        if document["metadata"]["resourceVersion"] != there:
+        version = self._get(path, None)["metadata"]["resourceVersion"]
+        if document["metadata"]["resourceVersion"] != version:
             raise StatusError(409, "Conflict", f"{path} has changed")

@@ -1,4 +1,4 @@
-"""What a test puts on the cluster in memory, and what it looks at."""
+"""Puts objects on the cluster in memory, and reads them."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from jobtree.api.kinds.run import Run
 from jobtree.api.validation.object_parser import to_document
 from jobtree.kube.http.api_resources import BUDGETS, CONFIG_MAPS, LEASES, NODES, PODS, RESERVATIONS, RUNS
 from tests.unit.core.build import H100, budget, envelope, run
-from tests.unit.manager.cluster import Body, Server
+from tests.unit.manager.memory_cluster import Body, Server
 
 TEMPLATE = "defaultTemplate: {spec: {containers: [{name: main, image: house:1}]}}\n"
 POLICY = f"structuralNotice: 1s\nminNotice: 1s\nmaxNotice: 2s\nminRuntime: 0s\n{TEMPLATE}"
@@ -34,12 +34,12 @@ def put_budget(server: Server, name: str, gpus: int, **fields: Any) -> None:  # 
 
 
 def put_run(server: Server, name: str, owner: str, gpus: int, **fields: Any) -> None:  # noqa: ANN401
-    asked: Run = run(name, owner, gpus, **fields)
-    server.create(RUNS.path("ns"), stripped(to_document(asked)))
+    new_run: Run = run(name, owner, gpus, **fields)
+    server.create(RUNS.path("ns"), stripped(to_document(new_run)))
 
 
 def put_tree(server: Server, name: str, owner: str) -> None:
-    """Preparation without GPUs, then training and evaluation together."""
+    """Puts a job tree: a preparation without GPUs, then training and evaluation together."""
     stages = [
         {"name": "prep", "resources": {"totalGPUs": 0, "pods": 2}},
         {"name": "train", "resources": {"gpuType": H100, "totalGPUs": 16}, "after": ["prep"]},
@@ -74,13 +74,13 @@ def put_policy(server: Server, text: str = POLICY) -> None:
 
 
 def stripped(body: Body) -> Body:
-    """As a user would send it."""
+    """Returns the object as a user sends it, with only a name and a namespace."""
     metadata = {key: body["metadata"][key] for key in ("name", "namespace") if key in body["metadata"]}
     return {**body, "metadata": metadata}
 
 
 def finish_pods(server: Server, run: str, phase: str = "Succeeded", ranks: int = 0) -> None:
-    """The pods of a Run end; of the first so many ranks only, if that is said."""
+    """Ends the running pods of a Run, or only the first ``ranks`` of them."""
     pods = [pod for pod in pods_of(server, run) if pod["status"]["phase"] == "Running"]
     for pod in pods[: ranks or None]:
         path = PODS.path("ns", pod["metadata"]["name"])
@@ -96,7 +96,7 @@ def leases_of(server: Server, run: str) -> list[Body]:
 
 
 def endings(server: Server, run: str) -> list[str]:
-    """How each lease of a Run ended; ``open`` where it has not."""
+    """Returns the closure reason of each lease of a Run; ``open`` for an open lease."""
     return [lease.get("status", {}).get("closureReason", "open") for lease in leases_of(server, run)]
 
 
@@ -105,4 +105,8 @@ def phase(server: Server, run: str) -> str:
 
 
 def states(server: Server) -> dict[str, str]:
-    return {one["metadata"]["name"]: one["status"]["state"] for one in server.all(RESERVATIONS)}
+    """Returns the state of each Reservation by its name."""
+    return {
+        reservation["metadata"]["name"]: reservation["status"]["state"]
+        for reservation in server.all(RESERVATIONS)
+    }

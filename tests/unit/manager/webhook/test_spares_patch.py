@@ -9,37 +9,39 @@ Spec = dict[str, Any]
 
 def patched(spec: Spec, before: Spec | None = None) -> list[str]:
     return [
-        f"{one['op']} {one['path']} {one.get('value', '')}".strip()
-        for one in spares_patch(spec, before or {})
+        f"{operation['op']} {operation['path']} {operation.get('value', '')}".strip()
+        for operation in spares_patch(spec, before or {})
     ]
 
 
-WRITTEN = ["add /spec/spares 2", "remove /spec/sparesPerGroup"]
+REPLACED = ["add /spec/spares 2", "remove /spec/sparesPerGroup"]
 
 
 @pytest.mark.parametrize(
     ("spec", "before", "patch"),
     [
         ({"spares": 1}, {}, []),
-        ({"sparesPerGroup": 2}, {}, WRITTEN),
-        ({"sparesPerGroup": 2, "spares": 2}, {}, WRITTEN),
+        ({"sparesPerGroup": 2}, {}, REPLACED),
+        ({"sparesPerGroup": 2, "spares": 2}, {}, REPLACED),
         ({"sparesPerGroup": 2, "spares": 1}, {}, []),
-        ({"sparesPerGroup": 2, "spares": 1}, {"spares": 1}, WRITTEN),
+        ({"sparesPerGroup": 2, "spares": 1}, {"spares": 1}, REPLACED),
         ({"sparesPerGroup": 2, "spares": 3}, {"spares": 1}, []),
         ({"stages": "none"}, {}, []),
         (
             {"stages": [7, {"name": [1], "sparesPerGroup": 2}]},
             {},
-            [one.replace("/spec/", "/spec/stages/1/") for one in WRITTEN],
+            [operation.replace("/spec/", "/spec/stages/1/") for operation in REPLACED],
         ),
     ],
     ids=["new", "old", "both-alike", "both", "applied-again", "edited-twice", "misshapen", "odd-stages"],
 )
-def test_spares_have_one_name(spec: Spec, before: Spec, patch: list[str]) -> None:
+def test_old_spelling_of_spares_is_replaced_unless_both_differ(
+    spec: Spec, before: Spec, patch: list[str]
+) -> None:
     assert patched(spec, before) == patch
 
 
-def test_stages_too_each_with_what_it_was() -> None:
+def test_stages_are_compared_by_name() -> None:
     spec = {
         "stages": [
             {"name": "a", "sparesPerGroup": 1},

@@ -1,4 +1,4 @@
-"""Questions as an API server asks them, through the same words on the wire."""
+"""Sends admission requests to handlers as an API server does, encoded and decoded."""
 
 import asyncio
 import json
@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 
 from jobtree.api.schema.object_meta import API_VERSION
-from jobtree.manager.webhook.admission_review import AdmissionRequest, read_question, write_answer
+from jobtree.manager.webhook.admission_review import AdmissionRequest, decode_review, encode_review
 from jobtree.manager.webhook.webhook_server import Handler
 
 JOBTREE = "system:serviceaccount:jobtree-system:jobtree-controller-manager"
 Document = dict[str, Any]
 
 
-def question(
+def admission_request(
     operation: str,
     plural: str,
     after: Document | None = None,
@@ -25,22 +25,24 @@ def question(
     groups: tuple[str, ...] = (),
     **fields: object,
 ) -> AdmissionRequest:
-    either = after or before or {}
+    metadata = (after or before or {}).get("metadata", {})
     request = {
         "uid": "1",
         "operation": operation,
         "resource": {"group": "any", "version": "v1", "resource": plural},
-        "namespace": either.get("metadata", {}).get("namespace", ""),
-        "name": either.get("metadata", {}).get("name", ""),
+        "namespace": metadata.get("namespace", ""),
+        "name": metadata.get("name", ""),
         "userInfo": {"username": user, "groups": list(groups)},
         "object": after,
         "oldObject": before,
         **fields,
     }
-    return read_question(msgspec.json.encode({"kind": "AdmissionReview", "request": request}))
+    return decode_review(msgspec.json.encode({"kind": "AdmissionReview", "request": request}))
 
 
-class Said(msgspec.Struct):
+class Response(msgspec.Struct):
+    """A response as the API server reads it."""
+
     allowed: bool
     message: str
     code: int
@@ -48,13 +50,13 @@ class Said(msgspec.Struct):
     patch: list[Document]
 
 
-def ask(judge: Handler, asked: AdmissionRequest) -> Said:
-    """The answer as the API server reads it."""
-    response = json.loads(write_answer(asked, asyncio.run(judge(asked))))["response"]
-    assert response["uid"] == asked.uid
+def review(handler: Handler, request: AdmissionRequest) -> Response:
+    """Passes the request to the handler, and returns its response."""
+    response = json.loads(encode_review(request, asyncio.run(handler(request))))["response"]
+    assert response["uid"] == request.uid
     status = response.get("status", {})
     patch = json.loads(b64decode(response["patch"])) if "patch" in response else []
-    return Said(
+    return Response(
         response["allowed"],
         status.get("message", ""),
         status.get("code", 0),

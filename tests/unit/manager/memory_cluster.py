@@ -1,7 +1,7 @@
-"""An API server in memory, with fake kubelets, and a manager that talks to nothing else.
+"""An API server in memory, with fake kubelets, and a manager that is connected to it.
 
-Time passes only when a test says so. A manager can be stopped dead after any of its writes; a new one then
-begins from what the server holds. Everything of the manager runs but its sockets.
+Time passes only when a test sets it. A manager can be killed after any of its writes; a new manager then
+starts from the objects of the server. All parts of the manager run, except for its sockets.
 """
 
 import asyncio
@@ -42,22 +42,22 @@ WATCHED = {
     resource.plural: resource for resource in (BUDGETS, CONFIG_MAPS, LEASES, NODES, PODS, RESERVATIONS, RUNS)
 }
 KEY = bytes(range(32))
-RUNNER = asyncio.Runner()  # one event loop for all managers of the tests: what one began may go on
+RUNNER = asyncio.Runner()  # one event loop for all managers, since tasks of a killed one may still run
 
 
 class StoppedError(BaseException):
-    """The process is dead: nothing in it goes on."""
+    """The process of the manager was killed."""
 
 
 class Fault(NamedTuple):
-    """What happens to one write, counted from 1."""
+    """The fault of one write; ``number`` counts writes from 1."""
 
     number: int
     error: KubeError
-    after: bool = False  # it takes effect all the same
+    after: bool = False  # whether the write takes effect before the error
 
 
-class Silent:
+class NullStream:
     def write(self, _: str) -> int:
         return 0
 
@@ -66,20 +66,20 @@ class Silent:
 
 
 class Server:
-    """Objects by path, with versions, preconditions, finalizers and status as Kubernetes has them."""
+    """An API server with versions, preconditions, finalizers, status and garbage collection."""
 
     def __init__(self) -> None:
         self.objects: dict[str, Body] = {}
         self.version = 0
-        self.made: dict[str, int] = {}  # how often there was an object at a path
+        self.created: dict[str, int] = {}  # how often an object was created at each path
         self.now = T0
         self.watchers: list[Callable[[str, Body, bool], None]] = []
-        self.writes = 0  # that were asked for
+        self.writes = 0  # requested writes
         self.fault: Fault | None = None
-        self.refused: dict[str, StatusError] = {}  # by kind: none of it can be made
+        self.refused: dict[str, StatusError] = {}  # by kind, the error of every creation
 
     async def send(self, request: Request) -> bytes:
-        """Answers, unless a fault is due: before the write takes effect, or after it."""
+        """Answers a request, or raises the fault before or after its write takes effect."""
         self.writes += request.writes
         fault = self.fault
         due = fault is not None and request.writes and self.writes == fault.number
@@ -110,18 +110,18 @@ class Server:
 
     def find(self, path: str) -> Body:
         if path not in self.objects:
-            raise StatusError(404, "NotFound", f"{path} is not there")
+            raise StatusError(404, "NotFound", f"{path} does not exist")
         return self.objects[path]
 
     def create(self, collection: str, body: Body) -> Body:
         path = f"{collection}/{body['metadata']['name']}"
         if path in self.objects:
-            raise StatusError(409, "AlreadyExists", f"{path} is there")
-        made = self.made[path] = self.made.get(path, 0) + 1
+            raise StatusError(409, "AlreadyExists", f"{path} exists")
+        count = self.created[path] = self.created.get(path, 0) + 1
         kept = {key: value for key, value in body.items() if key != "status" or self.is_core(path)}
         metadata = {
             **body["metadata"],
-            "uid": str(UUID(bytes=sha256(f"{path} {made}".encode()).digest()[:16])),
+            "uid": str(UUID(bytes=sha256(f"{path} {count}".encode()).digest()[:16])),
             "creationTimestamp": format_time(self.now // 1000 * 1000),
             "generation": 1,
         }
@@ -132,11 +132,11 @@ class Server:
 
     def change(self, path: str, body: Body, subresource: str, *, merge: bool) -> Body:
         old = self.find(path)
-        asked = body.get("metadata", {})
+        metadata = body.get("metadata", {})
         for field in ("uid", "resourceVersion"):
-            if asked.get(field) not in (None, old["metadata"][field]):
+            if metadata.get(field) not in (None, old["metadata"][field]):
                 raise StatusError(409, "Conflict", f"{path} has another {field}")
-        new = merged(old, body) if merge else {**old, **body, "metadata": {**old["metadata"], **asked}}
+        new = merged(old, body) if merge else {**old, **body, "metadata": {**old["metadata"], **metadata}}
         if subresource:
             new = {**old, "status": new.get("status", {})}
         elif not self.is_core(path):
@@ -164,7 +164,7 @@ class Server:
         body = self.find(path)
         uid = (preconditions or {}).get("uid")
         if uid not in (None, body["metadata"]["uid"]):
-            raise StatusError(409, "Conflict", f"{path} is another one")
+            raise StatusError(409, "Conflict", f"{path} has another UID")
         if not body["metadata"].get("finalizers"):
             return self._remove(path)
         if body["metadata"].get("deletionTimestamp"):
@@ -192,7 +192,7 @@ class Server:
                 self.delete(other)
         return body
 
-    # What people see
+    # Reading
 
     def all(self, resource: Resource) -> list[Body]:
         prefix = resource.path().rpartition("/")[0]
@@ -222,7 +222,7 @@ class RecordingLog(Log):
     """Keeps every line: the part that writes it, and its fields."""
 
     def __init__(self) -> None:
-        super().__init__(Silent())  # type: ignore[arg-type]
+        super().__init__(NullStream())  # type: ignore[arg-type]
         self.lines: list[tuple[str, dict[str, Any]]] = []
 
     def say(self, part: str, message: object, **details: object) -> None:
@@ -230,7 +230,7 @@ class RecordingLog(Log):
         super().say(part, message, **details)
 
 
-async def run_inline(work: Callable[[], Any]) -> Any:  # noqa: ANN401  whatever the work returns
+async def run_inline(work: Callable[[], Any]) -> Any:  # noqa: ANN401  any result
     return work()
 
 
@@ -239,13 +239,13 @@ async def no_sleep(_: float) -> None:
 
 
 class Manager:
-    """One life of the manager: its own control loop, driven turn by turn."""
+    """One process of the manager, whose control loop a test drives turn by turn."""
 
     def __init__(self, server: Server, stop_after: int = 0, archive: ArchiveDirectory | None = None) -> None:
         self.server = server
-        self.gate = Gate(lambda: not self.dead, self._after_write)
+        self.gate = Gate(lambda: not self.is_dead, self._after_write)
         self._stop_after = stop_after
-        self.dead = False
+        self.is_dead = False
         self.view = ClusterView("jobtree-system", lambda *_: None, self._wake)
         self.metrics = Metrics()
         self.log = RecordingLog()
@@ -260,7 +260,7 @@ class Manager:
             runtime=LoopRuntime(lambda: server.now, run_inline, no_sleep),
         )
         self._list()
-        server.watchers = [lambda path, body, there: self._watch(path, body, there=there)]
+        server.watchers = [lambda path, body, exists: self._watch(path, body, exists=exists)]
         RUNNER.run(self.loop.start())
 
     def _wake(self) -> None:
@@ -271,21 +271,21 @@ class Manager:
         for store in stores:
             store.restart()
         for path, body in self.server.objects.items():
-            self._watch(path, body, there=True)
+            self._watch(path, body, exists=True)
         for store in stores:
             store.finish()
 
     def _after_write(self, count: int) -> None:
         if self._stop_after and count >= self._stop_after:
-            self.dead = True
+            self.is_dead = True
             self.server.watchers = []
             raise StoppedError
 
-    def _watch(self, path: str, body: Body, *, there: bool) -> None:
+    def _watch(self, path: str, body: Body, *, exists: bool) -> None:
         plural = path.split("/")[-2]
         if plural in WATCHED:
             store, _ = self.view.by_resource()[WATCHED[plural]]
-            (store.upsert if there else store.delete)(json.dumps(body).encode())
+            (store.upsert if exists else store.delete)(json.dumps(body).encode())
 
     async def _turn(self) -> None:
         try:
@@ -293,7 +293,7 @@ class Manager:
             await self.loop.drain()
         except FencedError:
             raise StoppedError from None
-        if self.dead:  # a pod or an Event was the last write
+        if self.is_dead:  # the last write was a pod or an Event
             raise StoppedError
 
     def turn(self) -> None:
@@ -308,7 +308,7 @@ class Manager:
             kubelets(self.server)
             if (self.server.version, self.server.writes) == before and not self._is_due():
                 return
-        raise AssertionError("it never comes to rest")
+        raise AssertionError("the manager still writes after 100 turns")
 
     def _is_due(self) -> bool:
         retry_at = self.loop._pod_reconciler.next_retry_at()
@@ -316,31 +316,35 @@ class Manager:
 
     @property
     def lines(self) -> list[tuple[str, dict[str, Any]]]:
-        """Lines of the log about decisions: the part that decided, and the fields."""
+        """Returns the log lines about decisions: the part that decided, and the fields."""
         return [(part, line) for part, line in self.log.lines if "cause" in line or "lease" in line]
 
     @property
     def violations(self) -> list[str]:
-        broken = [line for _, line in self.log.lines if line["message"] == "an invariant is broken"]
-        return [f"{line['invariant']}: {line['why']}" for line in broken]
+        lines = [line for _, line in self.log.lines if line["message"] == "an invariant is broken"]
+        return [f"{line['invariant']}: {line['why']}" for line in lines]
 
     def logged(self, message: str) -> list[object]:
-        """The leases that lines with this message are about."""
+        """Returns the leases of the log lines with this message."""
         return [line.get("lease") for _, line in self.log.lines if message in str(line["message"])]
 
     def broken(self) -> list[str]:
-        return [str(one) for one in check_invariants(self.model.world, self.model.lease_objects.replay)]
+        """Checks the invariants of the world now."""
+        return [
+            str(violation)
+            for violation in check_invariants(self.model.world, self.model.lease_objects.replay)
+        ]
 
 
 def kubelets(server: Server) -> None:
-    """Every pod runs at once, where there are enough GPUs: the kubelet counts."""
+    """Starts every new pod, and checks that no node has more than 8 GPUs in use."""
     used: dict[str, int] = {}
     for pod in server.all(PODS):
         if pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
             continue
-        node = pod["spec"].get("nodeName", "nv-a-00")  # where the scheduler would put it
-        asks = pod["spec"]["containers"][0].get("resources", {}).get("requests", {})
-        used[node] = used.get(node, 0) + int(asks.get("nvidia.com/gpu", 0))
+        node = pod["spec"].get("nodeName", "nv-a-00")  # the scheduler would choose it
+        requests = pod["spec"]["containers"][0].get("resources", {}).get("requests", {})
+        used[node] = used.get(node, 0) + int(requests.get("nvidia.com/gpu", 0))
         assert used[node] <= 8, f"{pod['metadata']['name']}: {node} has only 8 GPUs"
         if "status" not in pod:
             path = PODS.path(pod["metadata"]["namespace"], pod["metadata"]["name"])

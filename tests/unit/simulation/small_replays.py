@@ -1,4 +1,4 @@
-"""Replay setups from a few jobs, and when these started and ended, in seconds."""
+"""Replays of a few jobs, with their starts and ends in seconds."""
 
 from array import array
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def trace(jobs: Sequence[Job]) -> Trace:
         teams=tuple(teams),
         skipped={},
         told=(),
-        digest="a stage",
+        digest="small",
     )
 
 
@@ -60,7 +60,7 @@ def replay_setup(
     budgets: dict[str, str] | None = None,
     outages: Sequence[tuple[int, int, int]] = (),
 ) -> ReplaySetup:
-    """Jobs in the order of their submission; outages as node, start, end."""
+    """Returns a setup of these jobs, in the order of submission; an outage is node, start and end."""
     cluster, jobs_trace = made_up(nodes, gpus_per_node, 1), trace(jobs)
     granted, owners = made_up_budgets(jobs_trace, cluster.gpus, budgets or {})
     return ReplaySetup(
@@ -75,31 +75,34 @@ def replay_setup(
 
 
 def busy_day(seed: int, jobs: int = 60) -> ReplaySetup:
-    """Eleven hours of two teams on five nodes, of which one fails. Fewer jobs make a shorter day."""
-    dice, seconds = Random(seed), 40_000 * jobs // 60
-    drawn = sorted(
+    """Returns eleven hours of two teams on five nodes, of which one fails; fewer jobs take less time."""
+    random, seconds = Random(seed), 40_000 * jobs // 60
+    drawn_jobs = sorted(
         Job(
-            dice.randrange(seconds),
-            dice.randrange(600, 20_000),
-            dice.choice([1, 2, 4, 8, 8, 16]),
-            dice.choice("ab"),
+            random.randrange(seconds),
+            random.randrange(600, 20_000),
+            random.choice([1, 2, 4, 8, 8, 16]),
+            random.choice("ab"),
         )
         for _ in range(jobs)
     )
     outage = (1, 9_000 * jobs // 60, 15_000)
-    return replay_setup(*drawn, nodes=5, behavior=TYPICAL, budgets={"a": "24", "b": "16"}, outages=[outage])
+    return replay_setup(
+        *drawn_jobs, nodes=5, behavior=TYPICAL, budgets={"a": "24", "b": "16"}, outages=[outage]
+    )
 
 
-def replay(policy: str, given: ReplaySetup) -> Simulation:
-    simulation = POLICIES[policy](given)
+def replay(policy: str, setup: ReplaySetup) -> Simulation:
+    simulation = POLICIES[policy](setup)
     assert run(simulation)
     return simulation
 
 
-def starts(policy: str, given: ReplaySetup) -> list[int]:
-    """When each job first started."""
-    return [at // SECOND for at in replay(policy, given).meter.first_start]
+def starts(policy: str, setup: ReplaySetup) -> list[int]:
+    """Returns the first start of each job."""
+    return [at // SECOND for at in replay(policy, setup).meter.first_start]
 
 
-def ends(policy: str, given: ReplaySetup) -> list[int]:
-    return [at // SECOND for at in replay(policy, given).meter.finish]
+def ends(policy: str, setup: ReplaySetup) -> list[int]:
+    """Returns the end of each job."""
+    return [at // SECOND for at in replay(policy, setup).meter.finish]

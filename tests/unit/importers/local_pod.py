@@ -1,4 +1,4 @@
-"""A pod without a cluster: runs what a converted script's container would run, as one rank of a Run."""
+"""Runs the container of a converted script as a local process, as one rank of a Run."""
 
 import os
 import re
@@ -13,7 +13,7 @@ _BITE = re.compile(r"\$(\$|\(([^)]*)\))")
 
 
 def kubelet(text: str, variables: dict[str, str]) -> str:
-    """What the kubelet makes of an argument: ``$$`` is ``$``, ``$(NAME)`` a variable of the container."""
+    """Expands an argument as the kubelet does: ``$$`` is ``$``, ``$(NAME)`` is a variable."""
 
     def bite(found: re.Match[str]) -> str:
         return "$" if found[1] == "$" else variables.get(found[2], found[0])
@@ -22,7 +22,7 @@ def kubelet(text: str, variables: dict[str, str]) -> str:
 
 
 def rank_variables(rank: int, nodes: int, gpus: int) -> dict[str, str]:
-    """What Jobtree sets in a rank."""
+    """Returns the variables that Jobtree sets in a rank."""
     return {
         "MASTER_ADDR": "train-0.train.lab.svc.cluster.local",
         "MASTER_PORT": "29500",
@@ -36,7 +36,7 @@ def rank_variables(rank: int, nodes: int, gpus: int) -> dict[str, str]:
 
 
 def container(script: str, options: CallerOptions | None = None) -> dict[str, Any]:
-    """The container that a batch script becomes."""
+    """Returns the container of the Run that a batch script becomes."""
     options = options or CallerOptions(image="image", owner="org:lab", gpu_type="H100")
     (run,) = convert_slurm([("train.sh", script.encode())], options).documents
     (found,) = run["spec"]["template"]["spec"]["containers"]
@@ -47,7 +47,7 @@ def container(script: str, options: CallerOptions | None = None) -> dict[str, An
 def process(
     script: str, rank: int = 0, nodes: int = 1, gpus: int = 8, **more: str
 ) -> "subprocess.Popen[str]":
-    """The process of one pod, started."""
+    """Starts the process of one pod."""
     made = container(script)
     own = {entry["name"]: entry["value"] for entry in made["env"]}
     variables = {**rank_variables(rank, nodes, gpus), **own, **more}
@@ -60,14 +60,14 @@ def process(
 
 
 def pod(script: str, rank: int = 0, nodes: int = 1, gpus: int = 8, **more: str) -> tuple[int, list[str], str]:
-    """The exit code, the lines of stdout, sorted, and stderr of one pod."""
+    """Runs one pod; returns its exit code, the sorted lines of stdout, and stderr."""
     running = process(script, rank, nodes, gpus, **more)
     out, err = running.communicate(timeout=LIMIT_SECONDS)
     return running.returncode, sorted(out.splitlines()), err
 
 
 def pods(script: str, nodes: int, gpus: int = 8) -> list[str]:
-    """What all pods of a Run print, sorted; all of them succeed."""
+    """Runs all pods of a Run, which must succeed; returns the sorted lines that they print."""
     lines = []
     for rank in range(nodes):
         code, out, err = pod(script, rank, nodes, gpus)
