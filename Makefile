@@ -62,7 +62,7 @@ format: venv ## Format the code and apply safe fixes
 	$(BIN)/python -m ruff format .
 
 unit: venv ## Run only the fast tests: unit tests and scenarios
-	$(PYTEST) -n $(WORKERS) tests/unit tests/scenarios
+	$(PYTEST) -n $(WORKERS) --dist loadfile tests/unit tests/scenarios
 
 suite: venv ## Run all tests that need no control plane and no browser (PROFILE=explore: new random examples)
 	$(PYTEST) -n $(WORKERS) --ignore=$(LIVE) --ignore=$(SITE) tests
@@ -81,10 +81,10 @@ live: venv ## Run the tests that need a Kubernetes control plane, one at a time
 	fi
 
 soak-live: venv ## Kill the manager after each write, and make requests fail (KILLS=37- SEEDS=5,8: only these)
-	$(BIN)/python -m tests.live.soak $(if $(KILLS),--kills $(KILLS)) $(if $(SEEDS),--seeds $(SEEDS))
+	$(BIN)/python -m tests.live.faults.soak $(if $(KILLS),--kills $(KILLS)) $(if $(SEEDS),--seeds $(SEEDS))
 
 cluster: venv ## Start a cluster with Jobtree on it, until Ctrl-C (REAL=1, as root: with two real nodes)
-	$(BIN)/python -m tests.live.cluster $(if $(REAL),--real)
+	$(BIN)/python -m tests.live.cluster.make_cluster $(if $(REAL),--real)
 
 docs: venv ## Build the documentation site into build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
@@ -111,7 +111,7 @@ image: venv ## Build the manager's image into build/image, as root (TAG=1.2.3; F
 chart: manifests ## Pack the Helm chart and its index into build/charts (run deploy/addresses.py first)
 	$(BIN)/python deploy/addresses.py
 	mkdir -p build/charts
-	helm=$$($(BIN)/python -m tests.live.binaries helm) && \
+	helm=$$($(BIN)/python -m tests.live.programs.program_finder helm) && \
 	  $$helm package deploy/helm/gpu-fleet --destination build/charts && $$helm repo index build/charts
 
 scenarios-rewrite: venv ## Rewrite the expected output of the scenarios; review the difference before you commit

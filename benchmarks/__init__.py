@@ -1,7 +1,7 @@
-"""How fast Jobtree decides on a large fleet, beside the bounds it must keep (``python -m benchmarks``).
+"""Measures how fast Jobtree decides on a large fleet, and compares with bounds (``python -m benchmarks``).
 
-``scale`` says how large a fleet is; ``fixtures`` writes its nodes, budgets and history, ``workload`` its
-Runs. ``grow`` lets the planner itself fill the fleet and then ends Runs at random, so that the holes are
-those of a fleet in use. ``cases`` says what is measured, by ``arrivals``, ``footprint`` and ``sampling``;
-``bars`` holds the bounds; ``report`` prints; ``results`` keeps what was measured, run by run.
+``scale`` has the sizes of the fleets; ``fixtures`` makes their nodes, budgets and closed leases, ``workload``
+their Runs. ``grow`` lets the planner fill a fleet and then ends Runs at random, so that free GPUs are
+distributed as in a fleet in use. ``cases`` lists the measurements; ``bars`` has the bounds, ``report``
+prints, ``results`` keeps the figures of the last runs.
 """

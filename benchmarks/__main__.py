@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: measure, beside the bounds and what was measured before; JSON for programs."""
+"""``python -m benchmarks``: measures, compares with bounds and previous figures, and writes JSON."""
 
 import argparse
 import sys
@@ -64,7 +64,7 @@ def measure(groups: list[str], effort: Effort, path: Path, *, write: bool) -> in
 
 
 def live_bounds() -> str:
-    """Where the bounds are that need a real API server."""
+    """Returns a line about the bounds that need a real API server."""
     days = sorted(live.load().measured.values())
     when = f"last on {days[-1]}, some rows on {days[0]}" if days else "never measured"
     return f"The manager on a real API server has bounds of its own: make bench-live ({when}; {live.PATH})."

@@ -1,4 +1,4 @@
-"""Arrivals: a Run comes, is decided on, starts, and leaves again, so that the fleet stays the same."""
+"""Measures arrivals: a Run arrives, is planned, starts, and is cancelled again."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -15,7 +15,7 @@ from jobtree.core.model.actions import Plan
 from jobtree.core.planning.planning_pass import plan
 from jobtree.core.world.world import World
 
-TURN = 10  # arrivals on one fleet before the next has its turn
+TURN = 10  # arrivals on one fleet before the next fleet
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class Kind(msgspec.Struct, frozen=True):
 
 
 class Samples(msgspec.Struct):
-    """Nanoseconds of every arrival of one kind on one fleet."""
+    """Nanoseconds of the arrivals of one kind on one fleet."""
 
     decide: list[int] = msgspec.field(default_factory=list)  # put_run and plan
     commit: list[int] = msgspec.field(default_factory=list)
@@ -60,11 +60,11 @@ def arrive(fleet: Fleet, kind: Kind, number: int, samples: Samples) -> None:
 
 
 def measure_arrivals(fleets: Sequence[Fleet], kind: Kind, count: int) -> list[Samples]:
-    """The same arrivals on several fleets, which take turns: what disturbs one disturbs all."""
+    """Measures the same arrivals on several fleets in turns, so that noise affects all of them."""
     by_fleet = [Samples() for _ in fleets]
     settle_memory()
     for fleet in fleets:
-        arrive(fleet, kind, 0, Samples())  # the first of its kind fills what is remembered
+        arrive(fleet, kind, 0, Samples())  # the first arrival of its kind fills caches
     for first in range(0, count, TURN):
         for fleet, samples in zip(fleets, by_fleet, strict=True):
             for number in range(first, min(first + TURN, count)):
@@ -73,9 +73,9 @@ def measure_arrivals(fleets: Sequence[Fleet], kind: Kind, count: int) -> list[Sa
 
 
 def measure_refusals(fleet: Fleet, kind: Kind, count: int, *, held: bool = False) -> list[int]:
-    """Nanoseconds to refuse an arrival on a fleet that has no place for it.
+    """Measures the nanoseconds to plan an arrival that cannot start.
 
-    The clock moves on, unless the promises of many who wait shall be ``held``, not come due meanwhile.
+    The clock advances unless the promises of other Runs are ``held``, so that none becomes due.
     """
     world, samples = fleet.world, []
     settle_memory()
@@ -99,7 +99,7 @@ class Burst(msgspec.Struct, frozen=True):
 
 
 def measure_burst(fleet: Fleet, runs: Sequence[Run]) -> Burst:
-    """Many Runs arrive at once and one plan decides on all of them; then they leave again."""
+    """Measures one plan for many Runs that arrive at once; then they are cancelled."""
     world = fleet.world
     settle_memory()
 

@@ -1,7 +1,7 @@
-"""The bounds, each with where it comes from. A figure without a bar is only reported.
+"""The bounds of ``make bench``, each with its reason. A figure without a bound is only reported.
 
-They hold for the full benchmark (100,000 GPUs, 85 % in use) on 2 cores at 2.8 GHz with CPython 3.11. The runs
-that each was seen in, and the margin they leave, stand in ``results.json``.
+They are for the full benchmark (100,000 GPUs, 85 % in use) on 2 cores at 2.8 GHz with CPython 3.11.
+``results.json`` has the last runs and the margin of each bound.
 """
 
 import msgspec

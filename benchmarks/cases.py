@@ -1,4 +1,4 @@
-"""What is measured, section by section."""
+"""The measurements, section by section."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -41,7 +41,7 @@ from jobtree.manager.planner.world_gauges import WorldGauges
 
 
 def full_fleet(effort: Effort) -> Iterator[Section]:
-    """Each section as soon as it is known."""
+    """Yields each section of a full fleet when it is measured."""
     world = full_world(effort.large)
     yield refusals(Fleet(effort.large, world), effort)
     yield queue(Fleet(effort.large, world), effort)
@@ -70,7 +70,7 @@ def fleet_in_use(effort: Effort) -> Iterator[Section]:
 
 
 def in_use(scale: Scale) -> World:
-    """A fleet of that scale, built from its documents."""
+    """Returns a fleet of this scale, built from its documents."""
     world = full_world(scale)
     thin_out(world, scale)
     return build(map(parse, documents(scale, world)), world.now)
@@ -92,7 +92,7 @@ def inventory(scale: Scale, world: World, objects: Sequence[Parsed]) -> Section:
 
 
 def scrapes(world: World, effort: Effort) -> Section:
-    """What /metrics costs, most of it away from the event loop and from planning."""
+    """Measures the cost of /metrics, which is mostly outside the event loop and planning."""
     gauges = WorldGauges(lambda: world, lambda: world.now)
     samples = [timed(gauges.page)[1] for _ in range(effort.events)]
     bar = bars.SCRAPE_MS if effort.judged else None
@@ -112,19 +112,19 @@ def refusals(fleet: Fleet, effort: Effort) -> Section:
 
 
 def queue(fleet: Fleet, effort: Effort) -> Section:
-    seen = measure_queue(fleet, effort.waiting, effort.gpus, effort.events)
+    measured = measure_queue(fleet, effort.waiting, effort.gpus, effort.events)
     figures = []
-    for gpus, samples in seen.refusals.items():
+    for gpus, samples in measured.refusals.items():
         bar = bars.RESERVATION_MS if effort.judged else None
         figures.append(Figure(f"a Reservation for {gpus:,} GPUs, p50", percentile_ms(samples, 50), "ms"))
         figures.append(Figure(f"a Reservation for {gpus:,} GPUs, p99", percentile_ms(samples, 99), "ms", bar))
-    figures.append(Figure("a Run ends, p50", percentile_ms(seen.endings, 50), "ms"))
-    figures.append(Figure("a Run ends, p99", percentile_ms(seen.endings, 99), "ms"))
-    first, repeated = (ns / NANOSECONDS_PER_MS for ns in seen.forecasts)
+    figures.append(Figure("a Run ends, p50", percentile_ms(measured.endings, 50), "ms"))
+    figures.append(Figure("a Run ends, p99", percentile_ms(measured.endings, 99), "ms"))
+    first, repeated = (ns / NANOSECONDS_PER_MS for ns in measured.forecasts)
     figures.append(Figure("all Reservations anew, all odds too", first, "ms"))
     bar = bars.FORECAST_MS if effort.judged else None
     figures.append(Figure("all Reservations anew", repeated, "ms", bar))
-    figures.append(Figure("all expected starts anew", seen.expectations / NANOSECONDS_PER_MS, "ms"))
+    figures.append(Figure("all expected starts anew", measured.expectations / NANOSECONDS_PER_MS, "ms"))
     return Section(f"the fleet is full and {effort.waiting:,} Runs wait", tuple(figures))
 
 
@@ -144,15 +144,15 @@ def lotteries(effort: Effort) -> Section:
 
 
 def failures(effort: Effort) -> Section:
-    seen = measure_failures(effort.large, effort.eager, effort.events)
-    ends, fails = percentile_ms(seen.endings, 50), percentile_ms(seen.failures, 50)
+    measured = measure_failures(effort.large, effort.eager, effort.events)
+    ends, fails = percentile_ms(measured.endings, 50), percentile_ms(measured.failures, 50)
     judged = effort.judged
     figures = (
         Figure("a Run ends, p50", ends, "ms", bars.GROWTH_MS if judged else None),
         Figure("a node fails, p50", fails, "ms", bars.REPAIR_MS if judged else None),
         Figure(
             f"{AT_ONCE} nodes fail at once",
-            seen.outage / NANOSECONDS_PER_MS,
+            measured.outage / NANOSECONDS_PER_MS,
             "ms",
             bars.OUTAGE_MS if judged else None,
         ),
@@ -161,11 +161,13 @@ def failures(effort: Effort) -> Section:
 
 
 def day(effort: Effort) -> Section:
-    seen = measure_day(effort.large, effort.day)
+    measured = measure_day(effort.large, effort.day)
     figures = (
-        Figure("the day", seen.ns / NANOSECONDS_PER_MS / 1000, "s", bars.DAY_S if effort.judged else None),
-        Figure("Runs that started", seen.started, ""),
-        Figure("Runs that wait in the end", seen.waiting, ""),
+        Figure(
+            "the day", measured.ns / NANOSECONDS_PER_MS / 1000, "s", bars.DAY_S if effort.judged else None
+        ),
+        Figure("Runs that started", measured.started, ""),
+        Figure("Runs that wait in the end", measured.waiting, ""),
     )
     return Section(f"a simulated day with {effort.day:,} arrivals", figures)
 
@@ -175,10 +177,10 @@ def memory(contents: Sequence[Document], now: int) -> Section:
         path = Path(folder) / "fleet.jsonl"
         with path.open("wb") as lines:
             lines.writelines(msgspec.json.encode(document) + b"\n" for document in contents)
-        seen = measure_footprint(path, now)
+        measured = measure_footprint(path, now)
     figures = (
-        Figure("resident, fleet in memory", seen.after_mib, "MiB"),
-        Figure("resident, before", seen.before_mib, "MiB"),
+        Figure("resident, fleet in memory", measured.after_mib, "MiB"),
+        Figure("resident, before", measured.before_mib, "MiB"),
     )
     return Section("memory of a process that holds it", figures)
 
@@ -192,7 +194,7 @@ def building(parse_ns: int, build_ns: int) -> Section:
 
 
 def arrivals(fleets: Sequence[Fleet], effort: Effort) -> Iterator[Section]:
-    """Every kind of arrival on the fleet itself, then the same compared with the other fleets."""
+    """Yields every kind of arrival on the first fleet, then the ratios to the other fleets."""
     by_fleet: list[Figure] = []
     by_closed: list[Figure] = []
     for gpus in effort.gpus:
@@ -226,24 +228,24 @@ def ratio(kind: Kind, samples: Samples, others: Samples, bar: bars.Bar | None) -
 def burst(fleet: Fleet, effort: Effort) -> Section:
     workload = Workload(fleet.scale, "burst")
     runs = [workload.draw(fleet.world.now) for _ in range(effort.burst)]
-    seen = measure_burst(fleet, runs)
+    measured = measure_burst(fleet, runs)
     figures = (
-        Figure("decide", seen.decide_ns / NANOSECONDS_PER_MS, "ms"),
-        Figure("decide, per arrival", seen.decide_ns / NANOSECONDS_PER_MS / seen.arrivals, "ms"),
-        Figure("commit", seen.commit_ns / NANOSECONDS_PER_MS, "ms"),
-        Figure("started", seen.started, ""),
+        Figure("decide", measured.decide_ns / NANOSECONDS_PER_MS, "ms"),
+        Figure("decide, per arrival", measured.decide_ns / NANOSECONDS_PER_MS / measured.arrivals, "ms"),
+        Figure("commit", measured.commit_ns / NANOSECONDS_PER_MS, "ms"),
+        Figure("started", measured.started, ""),
     )
-    return Section(f"{seen.arrivals:,} arrivals at once, of mixed sizes", figures)
+    return Section(f"{measured.arrivals:,} arrivals at once, of mixed sizes", figures)
 
 
 def trees(fleet: Fleet, effort: Effort) -> Section:
-    seen = measure_trees(fleet, effort.events)
+    measured = measure_trees(fleet, effort.events)
     bar = bars.TREE_MS if effort.judged else None
     figures = (
-        Figure("a tree of three stages arrives, p50", percentile_ms(seen.arrivals, 50), "ms", bar),
-        Figure("a tree of three stages arrives, p99", percentile_ms(seen.arrivals, 99), "ms"),
-        Figure("two stages start together, p50", percentile_ms(seen.starts, 50), "ms", bar),
-        Figure("the tree is cancelled, p50", percentile_ms(seen.leaves, 50), "ms"),
+        Figure("a tree of three stages arrives, p50", percentile_ms(measured.arrivals, 50), "ms", bar),
+        Figure("a tree of three stages arrives, p99", percentile_ms(measured.arrivals, 99), "ms"),
+        Figure("two stages start together, p50", percentile_ms(measured.starts, 50), "ms", bar),
+        Figure("the tree is cancelled, p50", percentile_ms(measured.leaves, 50), "ms"),
     )
     return Section("a job tree: preparation, then 128 and 8 GPUs together", figures)
 
@@ -265,4 +267,4 @@ GROUPS: dict[str, Callable[[Effort], Iterator[Section]]] = {
     "day": lambda effort: iter([day(effort)]),
     "replay": replay_speed.sections,
 }
-"""What can be measured apart: each group has fleets of its own."""
+"""The groups that can be measured separately; each has its own fleets."""

@@ -1,4 +1,4 @@
-"""The page docs/comparison/schedulers.md: a table and a plot for every case, from the reports of replays."""
+"""Writes docs/comparison/schedulers.md from the reports of replays: a table and a plot for every case."""
 
 import re
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ def write_page(folder: Path, by_case: Found) -> None:
 
 
 def verdicts(by_case: Found) -> str:
-    """Every bar with what was measured, then where Jobtree loses and why."""
+    """Returns the table of bars, then the claims about losses."""
     lines = ["## What was asked and what was measured\n", "| asked | measured | |", "|---|---|---|"]
     lines += [f"| {bar.asked} | {bar.measured} | {ANSWERS[bar.holds]} |" for bar in bars(by_case)]
     lines += ["\n## Where Jobtree loses, and why\n"]

@@ -1,4 +1,4 @@
-"""A day of a simulated cluster: Runs arrive evenly, do their work and leave, on a fleet that fills up."""
+"""Measures a day of a simulated cluster, on which Runs arrive evenly and the fleet fills up."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""Other events: a Run ends while many wait, a node is cordoned, a budget is edited."""
+"""Measures other events: a Run ends while many wait, a node is cordoned, a budget is edited."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -20,7 +20,7 @@ from jobtree.core.world.world import World
 
 
 class Queue(msgspec.Struct, frozen=True):
-    """Nanoseconds, on a full fleet where many wait."""
+    """Nanoseconds on a full fleet on which many Runs wait."""
 
     refusals: dict[int, list[int]]  # of one more arrival, by its GPUs
     endings: list[int]  # of a Run that ends
@@ -29,7 +29,7 @@ class Queue(msgspec.Struct, frozen=True):
 
 
 def measure_queue(fleet: Fleet, waiting: int, sizes: Sequence[int], count: int) -> Queue:
-    """Fill the queue, measure, and empty it again."""
+    """Fills the queue, measures, and empties it again."""
     world, workload = fleet.world, Workload(fleet.scale, "waiting")
     before = sorted(world.runs)
     keys = [world.put_run(workload.draw(world.now)).key for _ in range(waiting)]
@@ -50,7 +50,7 @@ def _end(world: World, key: tuple[str, str]) -> None:
 
 
 def measure_cordons(fleet: Fleet, count: int) -> list[int]:
-    """Nanoseconds to take in that a node is cordoned. It is uncordoned again."""
+    """Measures the nanoseconds to plan after a node is cordoned; then it is uncordoned."""
     world, samples = fleet.world, []
     settle_memory()
     for number in range(count):
@@ -63,7 +63,7 @@ def measure_cordons(fleet: Fleet, count: int) -> list[int]:
 
 
 def measure_edits(fleet: Fleet, count: int) -> list[int]:
-    """Nanoseconds to take in a budget that was written again."""
+    """Measures the nanoseconds to plan after a budget is written again."""
     settle_memory()
     return [
         _measure(fleet.world, partial(fleet.world.put_budget, budget)) for budget in _edited(fleet, count)

@@ -1,4 +1,4 @@
-"""Growth and failures: many malleable Runs want more on a full fleet, where Runs end and nodes fail."""
+"""Measures the end of a Run and failures of nodes while many malleable Runs want to grow."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -21,7 +21,7 @@ AT_ONCE = 128  # nodes that fail together
 
 
 class Failures(msgspec.Struct, frozen=True):
-    """Nanoseconds of one plan after each event."""
+    """Nanoseconds of the plan after each event."""
 
     endings: list[int]
     failures: list[int]
@@ -40,7 +40,7 @@ def measure_failures(scale: Scale, eager: int, count: int) -> Failures:
 
 
 def eager_world(scale: Scale, eager: int) -> World:
-    """A full fleet on which so many Runs are half as wide as they want to be, and have been told why."""
+    """Returns a full fleet with ``eager`` Runs at half of their desired width."""
     world = build(map(parse, [*nodes(scale), *budgets(scale)]), EPOCH)
     for number in range(eager):
         owner, name = team(scale, number % scale.teams), f"eager-{number:05d}"

@@ -1,6 +1,6 @@
-"""Documents of a fleet: its nodes, its three-level family of budgets, and leases closed long ago.
+"""Makes the documents of a fleet: nodes, a family of budgets with three levels, and closed leases.
 
-Everything is a function of the scale and of a position, so the same fleet comes out every time.
+They depend only on the scale, so the fleet is the same every time.
 """
 
 from collections.abc import Iterator
@@ -63,7 +63,7 @@ def team(scale: Scale, number: int) -> str:
 
 
 def team_gpus(number: int) -> int:
-    """The teams' GPUs come to somewhat more than the fleet has."""
+    """Returns the GPUs of a team; together the teams have somewhat more than the fleet."""
     return TEAM_GPUS[number % len(TEAM_GPUS)]
 
 
@@ -77,7 +77,7 @@ def budgets(scale: Scale) -> Iterator[Document]:
 
 
 def _team(scale: Scale, number: int) -> Document:
-    """Teams differ: some have windows, hours, a place, a cap over two envelopes, or lend, or do not share."""
+    """Returns the Budget of a team; some have windows, hours, selectors, a cap, lending, or do not share."""
     gpus, extra = team_gpus(number), {}
     if number % 3 == 0:
         extra = {**WINDOW, "maxGPUHours": gpus * WINDOW_HOURS * 9 // 10}
@@ -114,7 +114,7 @@ def budget_name(owner: str) -> str:
 
 
 def closed_leases(scale: Scale, alive: list[Document]) -> Iterator[Document]:
-    """What earlier Runs used; every tenth lease is an earlier attempt of a Run that is there."""
+    """Yields leases of earlier Runs; every tenth is of an earlier attempt of an existing Run."""
     random = Random(3)
     for number in range(scale.closed_leases):
         owner = team(scale, random.randrange(scale.teams))

@@ -1,4 +1,4 @@
-"""Memory of a fleet, in a process of its own that reads it from a file as a controller reads a list."""
+"""Measures the memory of a fleet in a separate process that reads it from a file."""
 
 import multiprocessing
 from pathlib import Path
@@ -17,7 +17,7 @@ class Footprint(msgspec.Struct, frozen=True):
 
 
 def resident_mib() -> float:
-    """Resident memory of this process. Linux only: 0 elsewhere."""
+    """Returns the resident memory of this process; 0 if this is not Linux."""
     status = Path("/proc/self/status")
     if not status.exists():
         return 0.0

@@ -1,7 +1,7 @@
-"""Grow a fleet: let the planner fill it, then end Runs at random.
+"""Fills a fleet with the planner, then ends Runs at random.
 
-What is left has the holes that the planner's own choices leave behind. The fleet can also be taken down as
-documents and built again from them, which is what a controller does when it starts.
+So free GPUs are distributed as the planner leaves them. The fleet can also be written as documents and built
+again, as a manager does at its start.
 """
 
 from collections.abc import Iterable
@@ -47,7 +47,7 @@ def put(world: World, parsed: Parsed) -> None:
 
 
 def build(objects: Iterable[Parsed], now: int) -> World:
-    """A world from its objects, ready to plan."""
+    """Returns a world with these objects, after its first plan."""
     world = World(now=now)
     for parsed in objects:
         put(world, parsed)
@@ -56,7 +56,7 @@ def build(objects: Iterable[Parsed], now: int) -> World:
 
 
 def submit(world: World, run: Run) -> bool:
-    """Let a Run arrive, and let it go again if it cannot start."""
+    """Adds a Run, and removes it again if it cannot start; returns whether it started."""
     key = world.put_run(run).key
     world.apply_plan(plan(world))
     if world.runs[key].phase == "Running":
@@ -66,13 +66,13 @@ def submit(world: World, run: Run) -> bool:
 
 
 def leave(world: World, key: RunKey) -> None:
-    """Cancel a Run and forget it."""
+    """Removes a Run."""
     world.drop_run(key)
     world.apply_plan(plan(world))
 
 
 def full_world(scale: Scale) -> World:
-    """A fleet on which no GPU is free: Runs as they come, then small ones for what is left."""
+    """Returns a fleet without free GPUs: Runs of the workload, then small Runs for the remaining GPUs."""
     world = build(map(parse, [*nodes(scale), *budgets(scale)]), EPOCH)
     workload = Workload(scale)
     flavor = world.fleet.flavor(FLAVOR)
@@ -89,7 +89,7 @@ def full_world(scale: Scale) -> World:
 
 
 def thin_out(world: World, scale: Scale) -> None:
-    """End Runs at random until the wanted part of the fleet is free."""
+    """Ends Runs at random until ``free_percent`` of the fleet is free."""
     keys = sorted(world.runs)
     Random(2).shuffle(keys)
     wanted = scale.gpus * scale.free_percent // 100
@@ -98,7 +98,7 @@ def thin_out(world: World, scale: Scale) -> None:
 
 
 def documents(scale: Scale, world: World) -> list[Document]:
-    """The fleet as a controller finds it at its start: the closed leases first, as they are the oldest."""
+    """Returns the documents of the fleet, with its closed leases before the open ones."""
     runs = []
     for state in world.runs.values():
         status = RunStatus(
@@ -118,7 +118,7 @@ def is_closed_lease(parsed: Parsed) -> bool:
 
 
 def with_closed(objects: Iterable[Parsed], closed: int) -> list[Parsed]:
-    """The same objects with only so many of the closed leases."""
+    """Returns the same objects with at most ``closed`` closed leases."""
     kept: list[Parsed] = []
     for parsed in objects:
         if is_closed_lease(parsed):

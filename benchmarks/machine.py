@@ -1,4 +1,4 @@
-"""Facts about the machine, without which no figure means anything."""
+"""Facts about the machine on which figures were measured."""
 
 import os
 import platform
@@ -35,19 +35,19 @@ def _processor() -> str:
 
 
 class Neighbours:
-    """How much of the machine others used since this was made: what they take, a measurement pays for."""
+    """The use of the machine by other processes since this object was created."""
 
     def __init__(self) -> None:
         self._begin = _cpu_seconds()
 
     def percent(self) -> int:
-        """Of all cores' time, in whole percent. Linux only: 0 elsewhere."""
+        """Returns the use in percent of all cores; 0 if this is not Linux."""
         total, others = (now - then for now, then in zip(_cpu_seconds(), self._begin, strict=True))
         return round(100 * others / total) if total else 0
 
 
 def _cpu_seconds() -> tuple[float, float]:
-    """Seconds of all cores since the machine started: in all, and used by anybody else."""
+    """Returns the CPU seconds of all cores since the start of the machine, and those used by others."""
     if not STATISTICS.exists():
         return 0.0, 0.0
     ticks = [int(field) for field in STATISTICS.read_text().split()[1 : CPU_FIELDS + 1]]

@@ -1,4 +1,4 @@
-"""Promises: all Reservations written anew, a lottery resolved, and its odds."""
+"""Measures Reservations, expected starts, lotteries and kill probabilities."""
 
 from random import Random
 
@@ -16,7 +16,7 @@ NONCE = bytes(32)
 
 
 def measure_forecasts(world: World) -> tuple[int, int]:
-    """Nanoseconds to write every Reservation anew: when all odds have changed, and when none have."""
+    """Measures the nanoseconds to make all Reservations, with an empty and with a full cache."""
 
     def write_all() -> None:
         for state in world.runs.values():
@@ -29,7 +29,7 @@ def measure_forecasts(world: World) -> tuple[int, int]:
 
 
 def measure_expectations(world: World) -> int:
-    """Nanoseconds to tell of all who wait when they are expected to start."""
+    """Measures the nanoseconds to estimate the starts of all waiting Runs."""
 
     def expect_all() -> None:
         expectations = ExpectedStarts(world)
@@ -42,7 +42,7 @@ def measure_expectations(world: World) -> int:
 
 
 def measure_resolution(tickets: int, count: int) -> list[int]:
-    """Nanoseconds to draw and give back until half of the slice is free."""
+    """Measures the nanoseconds to resolve a lottery that frees half of the slice."""
     case = lottery_case(tickets)
     return [timed(lambda: run_lottery(case, NONCE))[1] for _ in range(count)]
 
@@ -53,7 +53,7 @@ def measure_odds(tickets: int, count: int) -> list[int]:
 
 
 def lottery_case(tickets: int) -> Case:
-    """A slice of one domain, full of Runs of mixed sizes: so many tickets; half of it is needed."""
+    """Returns a case of one full domain with ``tickets`` Runs of mixed sizes; half of it is needed."""
     random = Random(tickets)
     sizes = [random.choice((2, 4, 8, 8, 16)) for _ in range(tickets)]
     nodes = [f"n{number:03d}" for number in range(-(-sum(sizes) // GPUS_PER_NODE))]

@@ -1,9 +1,9 @@
-"""``python -m benchmarks.replay``: Jobtree and other schedulers on the same real jobs, and the page about it.
+"""``python -m benchmarks.replay``: replays real jobs under Jobtree and other schedulers, and writes the page.
 
-Every case takes a part of its trace (``--jobs`` sets another, 0 all of it). Each replay's report is kept in
-build/replay and made again only when its setup or the code behind it has changed, so the whole can be run
-in parts: ``--case philly-90 --policy easy``; ``--as-is`` trusts whatever is there. ``--write`` makes
-docs/comparison/schedulers.md and its plots from the reports that are there.
+Each case uses a part of its trace (``--jobs`` sets another part, 0 means all jobs). The report of each replay
+is kept in build/replay, and made again only if its setup or code has changed. So the cases can be run in
+parts, with ``--case philly-90 --policy easy``. ``--as-is`` uses existing reports in any case. ``--write``
+writes docs/comparison/schedulers.md and its plots from the existing reports.
 """
 
 import argparse
@@ -78,7 +78,7 @@ OTHER_BUDGETS = (
 
 
 def cases() -> Iterator[Case]:
-    """Every base, with and without declared durations, with and without outages; one with other budgets."""
+    """Yields every base with and without declared durations and outages, and one base with other budgets."""
     for base in BASES:
         for outages in (False, True):
             for declares in ("typical", "none"):
@@ -103,7 +103,7 @@ def cases() -> Iterator[Case]:
 
 
 def replay_setup(case: Case) -> ReplaySetup:
-    """The jobs of a case on a fleet of the size that gives the load, budgets in proportion to demand."""
+    """Returns the jobs of a case on a fleet with the given load, and budgets in proportion to demand."""
     whole = read_trace(str(TRACES / case.folder / "jobs.csv.gz"), cut=case.cut)
     trace = part_of(whole, case.jobs, thinned=case.thinned)
     demand = sum(gpus * duration for gpus, duration in zip(trace.gpus, trace.duration, strict=True))
@@ -124,11 +124,10 @@ def replay_setup(case: Case) -> ReplaySetup:
 
 
 def part_of(trace: Trace, jobs: int, *, thinned: bool) -> Trace:
-    """At most so many jobs: every nth, or the first; all of them for 0.
+    """Returns at most ``jobs`` jobs: every nth or the first ones; all jobs for 0.
 
-    A thinned trace keeps its days and durations, and its load on a fleet that is smaller in proportion: right
-    where jobs last for weeks. The first jobs keep the fleet as it was: right where jobs are short and gangs
-    are as large as a thinned fleet.
+    Every nth job keeps the days of the trace on a smaller fleet, which is right if jobs last for weeks. The
+    first jobs keep the size of the fleet, which is right if jobs are short and gangs are large.
     """
     if not 0 < jobs < len(trace):
         return trace
@@ -138,8 +137,8 @@ def part_of(trace: Trace, jobs: int, *, thinned: bool) -> Trace:
 
 
 def code_digest(policy: str) -> str:
-    """What the report depends on: the replay's own code, and Jobtree's planner where it plans."""
-    rooms = ("api", "core", "sim", "replay") if policy == "jobtree" else ("replay",)
+    """Returns a digest of the code that the report depends on: the simulation, and Jobtree's planner."""
+    rooms = ("api", "core", "simulation") if policy == "jobtree" else ("simulation",)
     digest = sha256()
     for room in rooms:
         for path in sorted((SOURCES / room).rglob("*.py")):
@@ -148,9 +147,9 @@ def code_digest(policy: str) -> str:
 
 
 class Clock:
-    """Stops a replay that takes too long, and says on the way how it goes.
+    """Stops a replay that takes too long, and prints its progress.
 
-    To ask for CPU time can cost more than an instant of the replay, so that is not done at every one.
+    Reading the CPU time can cost more than an instant of the replay, so it is read at most once a second.
     """
 
     def __init__(self, label: str, most_seconds: float) -> None:
@@ -173,7 +172,7 @@ class Clock:
 
 
 def measure(case: Case, policy: str, most_seconds: float, *, as_is: bool) -> Report | None:
-    """The report of a replay, from the last time if nothing changed; None where it took too long."""
+    """Returns the report of a replay, an existing one if nothing changed; None if it took too long."""
     path = RESULTS / f"{case.name}.{policy}.json"
     if as_is and path.exists():
         return read_report(str(path))

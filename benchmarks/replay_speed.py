@@ -1,4 +1,4 @@
-"""How long Jobtree's own policy takes to replay many jobs: the group ``replay`` of ``make bench``.
+"""Measures replays of many jobs under Jobtree: the group ``replay`` of ``make bench``.
 
 Two made-up traces of 100,000 jobs on 3,000 GPUs, at 70 and at 110 % load, and the ten clusters of the ITP
 trace (``JOBTREE_TRACES``) side by side, each a team of its own, on one fleet of 12,500 nodes. Figures are CPU
@@ -56,7 +56,7 @@ ROWS = (
 
 
 def made_up_trace(jobs: int, gpus: int, load_percent: int) -> Trace:
-    """Most jobs are small and short, a few large and long; they come evenly."""
+    """Returns a trace in which most jobs are small and short, and which arrive evenly."""
     random = Random(SEED)
     sizes = random.choices(list(SIZES), list(SIZES.values()), k=jobs)
     teams = random.choices(range(len(TEAMS)), list(TEAMS.values()), k=jobs)
@@ -79,7 +79,7 @@ def made_up_trace(jobs: int, gpus: int, load_percent: int) -> Trace:
 
 
 def side_by_side() -> Trace:
-    """The jobs of all ten clusters by submission, the clusters being the teams."""
+    """Returns the jobs of all ten clusters by submission, with the clusters as teams."""
     names = tuple(f"cluster{number:02d}" for number in range(1, 11))
     traces = [read_trace(str(ITP), cut=Cut((("cluster", name),))) for name in names]
     jobs = sorted(
@@ -103,14 +103,14 @@ def replay_setup(row: Row, jobs: int) -> ReplaySetup:
 
 
 def crowded(jobs: int, gpus: int, load_percent: int, behavior: UserBehavior | None = None) -> ReplaySetup:
-    """A made-up trace on a small fleet, eight nodes a domain, which is asked for more than it has."""
+    """Returns a made-up trace on a fleet with eight nodes per domain that is too small for it."""
     trace, cluster = made_up_trace(jobs, gpus, load_percent), made_up(gpus // 8, 8, gpus // 64)
     budgets, owners = made_up_budgets(trace, cluster.gpus, {})
     return ReplaySetup(trace, cluster.nodes, budgets, owners, cluster.epoch, behavior or UserBehavior())
 
 
 def sections(effort: Effort) -> Iterator[Section]:
-    """Every row, as far as its trace is there, and what a waiting Run weighs."""
+    """Yields every row whose trace exists, and the memory of a waiting Run."""
     for row in ROWS:
         if row.load_percent is None and not ITP.exists():
             print(f"{ITP} is not there: the ten clusters are not replayed", file=sys.stderr)
@@ -126,7 +126,7 @@ def sections(effort: Effort) -> Iterator[Section]:
 
 
 def replayed(row: Row, jobs: int, most_seconds: float, *, judged: bool) -> Section:
-    """One replay, stopped where it takes far too long: then fewer jobs are done than there are."""
+    """Replays a row; a replay that takes too long is stopped, and then not all jobs are done."""
     simulation = JobtreeScheduler(replay_setup(row, jobs))
     clock = Clock(row.name, most_seconds)
     run(simulation, watch=clock)
@@ -140,7 +140,7 @@ def replayed(row: Row, jobs: int, most_seconds: float, *, judged: bool) -> Secti
 
 
 def bytes_per_waiting_run(most: int) -> list[tuple[int, float]]:
-    """As a queue grows on a small fleet: with half of it and all, how many wait and what each weighs."""
+    """Returns the number of waiting Runs and the bytes of each, for half of ``most`` and for ``most``."""
     simulation = JobtreeScheduler(crowded(8 * most, 64, 400))
     sizes = []
     tracemalloc.start()

@@ -1,4 +1,4 @@
-"""The report: a table for people, JSON for programs."""
+"""Writes the report as a table and as JSON."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -43,7 +43,7 @@ def heading() -> str:
 
 
 def table(section: Section, before: Mapping[str, float]) -> str:
-    """One section in aligned columns: value, bound, verdict, margin, and beside it what it was before."""
+    """Returns the table of a section: value, bound, verdict, margin and previous value."""
     return "\n".join(
         ["", section.title, *(row(figure, before.get(figure.name)) for figure in section.figures)]
     )
@@ -65,7 +65,7 @@ def line(name: str, cells: tuple[str, str, str, str, str, str]) -> str:
 
 
 def margin(value: float, limit: float) -> int:
-    """What is left of a limit, in percent of it; below zero it is missed."""
+    """Returns the unused part of a limit in percent; negative if the limit is missed."""
     return round(100 * (limit - value) / limit)
 
 

@@ -19,7 +19,7 @@ KEPT = 5  # runs of each section
 
 
 class Run(msgspec.Struct, rename="camel"):
-    """One measurement of a section; ``others_percent`` of the machine were used by others meanwhile."""
+    """One measurement of a section; other processes used ``others_percent`` of the machine."""
 
     measured: str
     others_percent: int
@@ -43,12 +43,12 @@ class Results(msgspec.Struct):
     rows: dict[str, Row] = {}
 
     def before(self, title: str) -> Mapping[str, float]:
-        """The figures that a section had last."""
+        """Returns the last figures of a section."""
         row = self.rows.get(title)
         return row.runs[-1].figures if row is not None and row.runs else {}
 
     def add(self, section: Section, others_percent: int, now: datetime | None = None) -> None:
-        """One more run of a section; its bounds as they are now."""
+        """Adds a run of a section, and updates its bounds."""
         row = self.rows.setdefault(section.title, Row())
         figures = {figure.name: rounded(figure.value) for figure in section.figures}
         measured = (now or datetime.now(UTC)).strftime("%Y-%m-%d")
@@ -71,12 +71,12 @@ def save(results: Results, machine: Machine, path: Path = PATH) -> None:
 
 
 def rounded(value: float) -> float:
-    """Four digits say all that a measurement knows."""
+    """Rounds a figure to four digits, the precision of a measurement."""
     return float(f"{value:.4g}")
 
 
 def bounds(results: Results) -> Iterator[str]:
-    """Every bound with the runs it came from, the margin and its reason."""
+    """Yields every bound with its runs, margin and reason."""
     for title, row in results.rows.items():
         if row.bounds:
             yield f"\n{title} ({', '.join(run.measured for run in row.runs)})"

@@ -1,9 +1,9 @@
-"""Measure: nanoseconds of a call, and what a list of them says.
+"""Measures the nanoseconds of a call, and computes percentiles.
 
-They are those that this thread had a processor: neighbours take time on the wall's clock, hardly on this one.
+Only the CPU time of the thread counts, so other processes disturb a measurement little.
 
-Before measuring, everything alive is collected once and then frozen, as a controller does after its start:
-the collector stays on, and its passes over young objects count as part of what is measured.
+Before a measurement, all garbage is collected and the live objects are frozen, as the manager does after its
+start. The collector stays on, and its collections of young objects are part of the measurement.
 """
 
 import gc
@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 
 def settle_memory() -> None:
-    """Collect what is dead, and keep what is alive out of later collections."""
+    """Collects garbage, and excludes live objects from later collections."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()
@@ -30,7 +30,7 @@ def timed(call: Callable[[], Result]) -> tuple[Result, int]:
 
 
 def percentile_ns(samples: Sequence[int], percent: int) -> int:
-    """The smallest sample that so many percent do not exceed (nearest rank)."""
+    """Returns the smallest sample that ``percent`` of the samples do not exceed (nearest rank)."""
     ordered = sorted(samples)
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
 

@@ -1,4 +1,4 @@
-"""How large the measured fleets are."""
+"""The sizes of the measured fleets."""
 
 import msgspec
 
@@ -26,7 +26,7 @@ class Scale(msgspec.Struct, frozen=True):
 
 
 class Effort(msgspec.Struct, frozen=True):
-    """One way to run the benchmark: the fleets to compare and how often each arrival is repeated."""
+    """The size of a benchmark: the fleets to compare, and the number of measurements of each kind."""
 
     large: Scale
     small: Scale

@@ -1,7 +1,7 @@
-"""``python -m benchmarks.small_trace``: write the project's own trace, for everybody without a real one.
+"""``python -m benchmarks.small_trace``: writes the sample trace of the project.
 
-Three teams over one week, shaped like real traces: most jobs are small and short, a few are large and long,
-and more are submitted by day. The same file comes out every time.
+It has three teams and one week, and resembles real traces: most jobs are small and short, a few are large and
+long, and more jobs are submitted by day. The file is the same every time.
 """
 
 import sys
@@ -34,7 +34,7 @@ def rows(random: Random) -> list[str]:
 
 
 def submission(random: Random) -> int:
-    """Some second of the week: by day three times as likely as by night."""
+    """Returns a random second of the week; seconds by day are three times as likely."""
     while True:
         at = random.randrange(7 * DAY_S)
         if 8 <= at % DAY_S // 3600 < 20 or random.random() < 1 / 3:

@@ -1,4 +1,4 @@
-"""Job trees: one arrives, its preparation ends, two stages start together, and it is cancelled again."""
+"""Measures a job tree: it arrives, its preparation ends, two stages start together, and it is cancelled."""
 
 from functools import partial
 
@@ -16,7 +16,7 @@ from jobtree.core.world.world import World
 
 
 class Trees(msgspec.Struct, frozen=True):
-    """Nanoseconds until nothing is left to do."""
+    """Nanoseconds of all plans until nothing is left to do."""
 
     arrivals: list[int]
     starts: list[int]
@@ -24,22 +24,22 @@ class Trees(msgspec.Struct, frozen=True):
 
 
 def measure_trees(fleet: Fleet, count: int) -> Trees:
-    world, seen = fleet.world, Trees([], [], [])
+    world, measured = fleet.world, Trees([], [], [])
     settle_memory()
     for number in range(count):
         world.advance_clock(world.now + SECOND)
         tree = tree_of(fleet, number)
         key = (tree.metadata.namespace, tree.metadata.name)
-        seen.arrivals.append(timed(partial(arrive, world, tree))[1])
-        seen.starts.append(timed(partial(finish, world, (key[0], f"{key[1]}-prep")))[1])
+        measured.arrivals.append(timed(partial(arrive, world, tree))[1])
+        measured.starts.append(timed(partial(finish, world, (key[0], f"{key[1]}-prep")))[1])
         train = world.runs[key[0], f"{key[1]}-train"]
         assert train.phase == "Running", f"the stages did not start: {train.verdict}"
-        seen.leaves.append(timed(partial(leave, world, key))[1])
-    return seen
+        measured.leaves.append(timed(partial(leave, world, key))[1])
+    return measured
 
 
 def tree_of(fleet: Fleet, number: int) -> Run:
-    """Preparation without GPUs, then training and evaluation together."""
+    """Returns a tree: a preparation without GPUs, then training and evaluation together."""
     stages = [
         {"name": "prep", "resources": {"totalGPUs": 0, "pods": 2}},
         {"name": "train", "resources": {"gpuType": FLAVOR, "totalGPUs": 128}, "after": ["prep"]},

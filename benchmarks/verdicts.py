@@ -1,7 +1,7 @@
-"""What the comparison shows: each bar with what was measured, and where Jobtree loses, in words.
+"""The results of the comparison: each bar with its measurement, and claims about where Jobtree loses.
 
-Words are written by people and kept through every regeneration, each with the condition on the figures
-under which it is true. One that is not true any more is left out and named, so that somebody looks at it.
+Claims are written by people. Each has a condition on the figures, and is left out of the page if the
+condition does not hold.
 """
 
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -21,7 +21,7 @@ class Bar(msgspec.Struct, frozen=True):
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """A figure that others have better, the best of them first."""
+    """A figure in which other schedulers are better, the best of them first."""
 
     title: str
     figure: str
@@ -59,14 +59,14 @@ FIGURES: tuple[tuple[str, bool, Callable[[Report], str]], ...] = (
 
 
 def preempted_percent(report: Report) -> float:
-    """Of all work, what the scheduler itself cost by stopping it; lost nodes are nobody's choice."""
+    """Returns the work lost by stops of the scheduler, in percent of all work; node failures do not count."""
     chosen = [stop for stop in report.status.stops if stop.reason != "NodeFailure"]
     hours_lost = sum(stop.lost_gpu_hours for stop in chosen)
     return 100 * hours_lost / (report.spec.work_gpu_hours + hours_lost)
 
 
 def losses(by_case: Found) -> list[Loss]:
-    """Every figure of every case that another scheduler has better, as far as it is written."""
+    """Returns every figure of every case in which another scheduler is better, as rounded on the page."""
     rows: list[Loss] = []
     for title, reports in by_case.items():
         mine = jobtree(reports)
@@ -97,7 +97,7 @@ def loses(by_case: Found, figures: Container[str], policies: Container[str]) -> 
 
 
 def bars(by_case: Found) -> list[Bar]:
-    """Every bar, for every case that it is about."""
+    """Returns the bars of all cases."""
     rows: list[Bar] = []
     for title, reports in by_case.items():
         mine = jobtree(reports)
@@ -138,7 +138,7 @@ def kept(title: str, mine: Report) -> Bar:
 
 
 def lost(title: str, mine: Report) -> Bar:
-    """Jobs that do not save their state when they are warned are reported apart."""
+    """Returns the bar of lost work; it has no limit if jobs ignore warnings."""
     share = preempted_percent(mine)
     if mine.spec.on_notice == "Ignore":
         return Bar(f"{title}: work lost to preemption, reported apart", f"{share:.2f} %", None)
@@ -165,7 +165,7 @@ def missed(by_case: Found, words: str) -> bool:
 
 
 def large_gangs_wait_longer(by_case: Found) -> bool:
-    """Whether a p90 wait is missed somewhere, and the largest jobs wait longer there than with backfill."""
+    """Whether a case misses its p90 wait while its largest jobs wait longer than under backfill."""
     for title, reports in by_case.items():
         mine = jobtree(reports)
         theirs = next((report for report in reports if report.spec.policy == COUNT_ON), None)

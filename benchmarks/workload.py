@@ -1,4 +1,4 @@
-"""Runs: those that fill a fleet, and those whose arrival is measured."""
+"""Makes Runs: those that fill a fleet, and those whose arrival is measured."""
 
 from random import Random
 
@@ -29,7 +29,7 @@ def run_document(name: str, owner: str, gpus: int, at: int, **spec: object) -> D
 
 
 def template(number: int) -> Document:
-    """What a team's pods ask for besides GPUs: two teams in three say so, not all alike."""
+    """Returns the template of a team; two teams in three have one, with different requests."""
     if number % 3 == 0:
         return {}
     requests = {"cpu": str(8 + number % 5), "memory": "96Gi"}
@@ -44,7 +44,7 @@ def parse_run(document: Document) -> Run:
 
 
 class Workload:
-    """The Runs of a fleet in use, drawn in a fixed order: teams by their GPUs, sizes by SIZES."""
+    """The random Runs of a fleet, always the same: teams in proportion to their GPUs, sizes by SIZES."""
 
     def __init__(self, scale: Scale, prefix: str = "run") -> None:
         self._scale = scale
@@ -55,7 +55,7 @@ class Workload:
         self._drawn = 0
 
     def draw(self, at: int, gpus: int = 0) -> Run:
-        """The next Run; of the size given, or of a size drawn."""
+        """Returns the next Run, of the given or of a random size."""
         random, self._drawn = self._random, self._drawn + 1
         (number,) = random.choices(self._teams, self._weights)
         if not gpus:
@@ -65,7 +65,7 @@ class Workload:
         return parse_run(run_document(name, owner, gpus, at, **template(number), **self._traits(gpus)))
 
     def _traits(self, gpus: int) -> Document:
-        """A third is declared, large ones are grouped, a few are malleable, have spares, or may borrow."""
+        """Returns random fields: a third is declared, large Runs have groups, a few are malleable."""
         traits: Document = {}
         chance = self._random.randrange(100)
         if chance < 33:
@@ -82,7 +82,7 @@ class Workload:
 
 
 def arrival(scale: Scale, number: int, gpus: int, at: int, *, grouped: bool) -> Run:
-    """One measured arrival; teams take turns."""
+    """Returns one measured arrival; the teams take turns."""
     extra = {"locality": {"groupGPUs": min(GROUP_GPUS, gpus)}} if grouped else {}
     turn = number * 7 % scale.teams
     return parse_run(run_document(f"new-{number}", team(scale, turn), gpus, at, **template(turn), **extra))

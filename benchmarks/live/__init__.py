@@ -1,1 +1,1 @@
-"""The manager on a real API server: how fast it is, beside how fast it could be at most."""
+"""Measures the manager on a real API server, and compares with the limits of that server."""

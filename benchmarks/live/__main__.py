@@ -1,4 +1,4 @@
-"""``python -m benchmarks.live``: measure the manager on a real API server, beside that server's limits."""
+"""``python -m benchmarks.live``: measures the manager on a real API server, and the limits of that server."""
 
 import argparse
 import asyncio

@@ -1,7 +1,7 @@
-"""Counting what comes, as it comes.
+"""Counts objects with a watch while they are created.
 
-Asking the server how many objects there are makes it go through all of them: twenty times a second that would
-be a tenth of what is measured. A watch costs it one more copy of what it sends to the manager anyway.
+To list them twenty times a second would cost the server a tenth of what is measured. A watch costs one more
+copy of what the server sends to the manager anyway.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _decode_head = msgspec.json.Decoder(ObjectHead).decode
 
 
 class Arrivals:
-    """Told by a watch: objects that hold ``part``, as bytes. One that goes again has come all the same."""
+    """The objects of a watch whose bytes contain ``part``; deleted objects still count."""
 
     def __init__(self, part: bytes) -> None:
         self.listed = asyncio.Event()
@@ -34,7 +34,7 @@ class Arrivals:
         return len(self._seen)
 
     def restart(self) -> None:
-        """What came before came only once."""
+        """Starts a new list; objects that were counted before are not counted again."""
 
     def upsert(self, encoded: Encoded) -> str:
         metadata = _decode_head(encoded).metadata
@@ -53,7 +53,7 @@ class Arrivals:
 async def arrivals(
     client: Client, resource: Resource, namespace: str = "", part: bytes = b""
 ) -> AsyncIterator[Arrivals]:
-    """All objects of a kind, of now and from now on."""
+    """Counts all objects of a kind that exist or are created."""
     seen = Arrivals(part)
     watch = Reflector(client.transport, WatchProtocol(resource, seen, Selector(namespace)))
     watching = asyncio.ensure_future(watch.run())

@@ -1,4 +1,4 @@
-"""A client like the manager's: the same transport, the same writer, the same number of writes at once."""
+"""A client with the same transport, writer and number of parallel writes as the manager."""
 
 import asyncio
 import math
@@ -38,7 +38,7 @@ class Client:
         return items
 
     async def count(self, resource: Resource, namespace: str = "", query: str = "") -> int:
-        """How many objects there are; the server is asked for one of them. Not right with a selector."""
+        """Returns the number of objects, from a list with a limit of one; wrong with a selector."""
         page = await self.get(f"{resource.path(namespace)}?limit=1{query}")
         return len(page["items"]) + int(page["metadata"].get("remainingItemCount", 0))
 
@@ -50,14 +50,14 @@ class Client:
         await in_blocks(self.writer.write(request) for request in requests)
 
     async def clear(self, resource: Resource, namespace: str = "") -> None:
-        """All objects of a kind go at once, without grace."""
+        """Deletes all objects of a kind, without a grace period."""
         options = b'{"apiVersion":"v1","kind":"DeleteOptions","gracePeriodSeconds":0}'
         await self.writer.write(Request("DELETE", resource.path(namespace), options))
 
     async def until(
         self, condition: Callable[[], Awaitable[bool]], what: str, within: float, every: float = POLL_SECONDS
     ) -> None:
-        """Asks ``condition()`` until it says yes. Raises TimeoutError, which says ``what`` did not happen."""
+        """Waits until ``condition()`` is true. Raises TimeoutError with ``what`` did not happen."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within
         while not await condition():

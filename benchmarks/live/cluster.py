@@ -27,11 +27,12 @@ from jobtree.kube.http.api_resources import (
     SERVICES,
     Resource,
 )
-from tests.live.api_server import ADMIN_GROUP
-from tests.live.control_plane import ControlPlane
-from tests.live.fleet import Fleet
-from tests.live.managing import Manager, install
-from tests.live.manifests import API_VERSION, FLAVOR
+from tests.live.cluster.api_server_flags import ADMIN_GROUP
+from tests.live.cluster.control_plane import ControlPlane
+from tests.live.crds.manifests import API_VERSION, FLAVOR
+from tests.live.manager.installation import install
+from tests.live.manager.manager_process import Manager
+from tests.live.nodes.fake_fleet import FakeFleet
 
 GATES = "GenericWorkload=true,GangScheduling=true"
 API_SERVER_FLAGS = {"feature-gates": GATES, "runtime-config": "scheduling.k8s.io/v1alpha2=true"}
@@ -49,10 +50,10 @@ MANAGER = "jobtree.manager"
 
 
 class Cluster:
-    """``client`` may do everything; ``account`` is who the manager is, and may do what it may."""
+    """A cluster; ``client`` is an administrator, ``account`` has the rights of the manager."""
 
     def __init__(
-        self, plane: ControlPlane, fleet: Fleet, client: Client, account: Client, manager_kubeconfig: Path
+        self, plane: ControlPlane, fleet: FakeFleet, client: Client, account: Client, manager_kubeconfig: Path
     ) -> None:
         self.plane = plane
         self.client = client
@@ -67,7 +68,7 @@ class Cluster:
     # What there is
 
     async def add_nodes(self, count: int, rack_nodes: int = RACK_NODES) -> None:
-        """So many nodes of 8 GPUs, in racks; ready when this returns."""
+        """Adds nodes of 8 GPUs in racks, and waits until they are ready."""
         for rack, first in enumerate(range(0, count, rack_nodes)):
             domain = f"r/c/rack-{rack:02}"
             self.nodes += self._fleet.add_nodes(domain, min(rack_nodes, count - first), gpus=GPUS)
@@ -81,7 +82,7 @@ class Cluster:
         )
 
     async def add_team(self, gpus: int) -> str:
-        """A team with that budget; its owner."""
+        """Adds a team with a Budget; returns its owner."""
         self._teams += 1
         owner = f"bench:team{self._teams}"
         spec = {
@@ -92,7 +93,7 @@ class Cluster:
         return owner
 
     async def add_namespace(self) -> str:
-        """A new namespace in which pods can be made."""
+        """Adds a namespace in which pods can be created."""
         self._namespaces += 1
         name = f"bench{self._namespaces}"
         await self.client.write(api_requests.create(NAMESPACES, document(NAMESPACES, name)))
@@ -103,7 +104,7 @@ class Cluster:
 
     @asynccontextmanager
     async def managed(self, module: str = MANAGER) -> AsyncIterator[Manager]:
-        """The manager leads as long as this lasts."""
+        """Runs a manager that leads."""
         with self.start_manager(module) as manager:
             await self.leads(manager)
             self._leading = manager
@@ -116,18 +117,18 @@ class Cluster:
         return Manager(self.plane, self._kubeconfig, "--check-seconds=30", module=module)
 
     async def leads(self, manager: Manager, within: float = START_SECONDS) -> None:
-        """Until this manager has read the cluster and leads."""
+        """Waits until this manager has read the cluster and leads."""
 
         async def read() -> bool:
             assert not manager.has_ended, manager.log.read_text()
-            return manager.said(READ)
+            return manager.has_logged(READ)
 
         await self.client.until(read, "the manager leads", within)
 
     async def until(
         self, condition: Callable[[], Awaitable[bool]], what: str, within: float, every: float = POLL_SECONDS
     ) -> None:
-        """As the client does; a manager that ended meanwhile, as on a starved machine, is told at once."""
+        """Waits like the client, but fails at once if the manager has ended."""
 
         async def holds() -> bool:
             ended = self._leading is not None and self._leading.has_ended
@@ -139,13 +140,13 @@ class Cluster:
     # Cleaning
 
     async def clean(self, namespace: str) -> None:
-        """All Runs of a namespace go, as if cancelled by people; a manager leads. Then what they left."""
+        """Deletes all Runs of a namespace while a manager leads, then the objects that remain."""
         await self.client.clear(RUNS, namespace)
         await self.until(lambda: self._none(RUNS, namespace), "the Runs are gone", CLEAN_SECONDS)
         await self.sweep(namespace)
 
     async def sweep(self, namespace: str) -> None:
-        """What only a garbage collector would remove goes; nobody leads, or nobody minds."""
+        """Deletes the objects that a garbage collector would delete."""
         for resource in (PODS, EVENTS, SERVICES, RESERVATIONS):
             await self.client.clear(resource, namespace)
         await self.until(lambda: self._none(PODS, namespace), "the pods are gone", CLEAN_SECONDS)
@@ -160,7 +161,7 @@ class Cluster:
     # Usage
 
     async def rest(self) -> None:
-        """Until the server has nothing left to do of what came before: nodes answer to pods for seconds."""
+        """Waits until the server is idle, because nodes react to pods for some seconds."""
 
         async def idle() -> bool:
             before = self.server_usage()
@@ -170,15 +171,15 @@ class Cluster:
         await self.until(idle, "the server is at rest", CLEAN_SECONDS)
 
     def server_usage(self) -> Usage:
-        """CPU of the API server and its database together."""
+        """Returns the CPU use of the API server and etcd together."""
         used = [
             usage_of(server.pid) for server in self.plane.servers if server.name in ("etcd", "kube-apiserver")
         ]
-        return Usage(sum(one.cpu_seconds for one in used), sum(one.resident_mib for one in used), 0.0)
+        return Usage(sum(usage.cpu_seconds for usage in used), sum(usage.resident_mib for usage in used), 0.0)
 
 
 def run_manifest(name: str, namespace: str, owner: str, gpus: int, **fields: Any) -> Document:  # noqa: ANN401
-    """As ``kubectl runs submit`` sends it."""
+    """Returns a Run as ``kubectl runs submit`` sends it."""
     resources = {"gpuType": FLAVOR, "totalGPUs": gpus, **fields.pop("resources", {})}
     return with_finalizer(
         kind("Run", name, namespace, spec={"owner": owner, "resources": resources, **fields})
@@ -202,13 +203,13 @@ def is_ready(node: Document) -> bool:
 
 @asynccontextmanager
 async def cluster(nodes: int, rack_nodes: int = RACK_NODES) -> AsyncIterator[Cluster]:
-    """A fresh cluster with that many nodes, and no manager yet."""
+    """Starts a new cluster with these nodes and no manager."""
     begun = time.monotonic()
     with ControlPlane(API_SERVER_FLAGS) as plane:
         manager_kubeconfig = install(plane)
         admin = plane.kubeconfig("bench", ADMIN_GROUP, BREAK_GLASS)
         async with connect(admin) as client, connect(manager_kubeconfig) as account:
-            made = Cluster(plane, plane.kwok(), client, account, manager_kubeconfig)
+            made = Cluster(plane, plane.start_fake_fleet(), client, account, manager_kubeconfig)
             await made.add_nodes(nodes, rack_nodes)
             print(f"  {nodes:,} nodes are ready after {time.monotonic() - begun:.0f} s", flush=True)
             yield made

@@ -1,7 +1,7 @@
-"""Gangs per second, from the first submit to the last pod bound, with all submitted at once.
+"""Measures gangs per second, from the first submit to the last bound pod, with all gangs submitted at once.
 
-A pod of Jobtree's is bound when it is made: it names its node. They are counted as they come; to whom the
-writes belong is looked at afterwards.
+A pod of Jobtree is bound when it is created, because it names its node. Pods are counted by a watch; the
+writes of each client are counted afterwards.
 """
 
 import time
@@ -20,11 +20,13 @@ BOUND_SECONDS = 600.0
 LOOK_SECONDS = 0.01
 
 
-class Seen(msgspec.Struct, frozen=True):
+class GangFigures(msgspec.Struct, frozen=True):
+    """The measurements of some gangs."""
+
     gangs: int
     pods: int
     seconds: float
-    writes: dict[str, int]  # until all pods were there and everything was told
+    writes: dict[str, int]  # until all pods were bound
     decider_cpu_seconds: float = 0.0  # of the manager, or of kube-scheduler
     server_cpu_seconds: float = 0.0
 
@@ -38,7 +40,7 @@ class Seen(msgspec.Struct, frozen=True):
 
     @property
     def cpu_ms_per_gang(self) -> float:
-        """Of all that works for it, without who submits and the nodes."""
+        """The CPU time of the manager and the server, without the client and the nodes."""
         return 1000 * (self.decider_cpu_seconds + self.server_cpu_seconds) / self.gangs
 
     @property
@@ -46,22 +48,22 @@ class Seen(msgspec.Struct, frozen=True):
         return sum(self.writes.values()) / self.gangs
 
 
-def joined(rounds: Sequence[Seen]) -> Seen:
-    """All rounds as one."""
-    return Seen(
-        sum(one.gangs for one in rounds),
-        sum(one.pods for one in rounds),
-        sum(one.seconds for one in rounds),
-        dict(sum((Counter(one.writes) for one in rounds), Counter())),
-        sum(one.decider_cpu_seconds for one in rounds),
-        sum(one.server_cpu_seconds for one in rounds),
+def joined(rounds: Sequence[GangFigures]) -> GangFigures:
+    """Returns the sum of all rounds."""
+    return GangFigures(
+        sum(figures.gangs for figures in rounds),
+        sum(figures.pods for figures in rounds),
+        sum(figures.seconds for figures in rounds),
+        dict(sum((Counter(figures.writes) for figures in rounds), Counter())),
+        sum(figures.decider_cpu_seconds for figures in rounds),
+        sum(figures.server_cpu_seconds for figures in rounds),
     )
 
 
-async def measure_gangs(cluster: Cluster, owner: str, gpus: int, gangs: int) -> Seen:
-    """So many gangs of so many GPUs by Jobtree. No manager leads before or after."""
+async def measure_gangs(cluster: Cluster, owner: str, gpus: int, gangs: int) -> GangFigures:
+    """Measures ``gangs`` gangs under Jobtree. No manager leads before or after."""
     async with cluster.managed() as manager:
-        for number in (1, gangs):  # the first opens connections, and everything has been used once
+        for number in (1, gangs):  # the first round opens connections and fills caches
             namespace = await cluster.add_namespace()
             await cluster.rest()
             used, served = usage_of(manager.process.pid), cluster.server_usage()
@@ -70,13 +72,13 @@ async def measure_gangs(cluster: Cluster, owner: str, gpus: int, gangs: int) -> 
             server_cpu = cluster.server_usage().since(served)
             await cluster.clean(namespace)
     await cluster.forget_leases()
-    return Seen(gangs, gangs * gpus // GPUS, seconds, writes, manager_cpu, server_cpu)
+    return GangFigures(gangs, gangs * gpus // GPUS, seconds, writes, manager_cpu, server_cpu)
 
 
 async def bind_gangs(
     cluster: Cluster, namespace: str, owner: str, gpus: int, gangs: int
 ) -> tuple[float, dict[str, int]]:
-    """Seconds until all pods were bound, and the writes that this took."""
+    """Submits the gangs; returns the seconds until all pods were bound, and the writes."""
     client, pods = cluster.client, gangs * gpus // GPUS
     submits = [
         api_requests.create(RUNS, run_manifest(f"gang-{number}", namespace, owner, gpus))

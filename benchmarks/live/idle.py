@@ -1,4 +1,4 @@
-"""From submit to bound on a cluster where nothing else happens: one gang after another."""
+"""Measures the time from submit to bound on an idle cluster, one gang after another."""
 
 import time
 from collections.abc import AsyncGenerator
@@ -14,7 +14,7 @@ WATCH_SECONDS = 600
 
 
 async def bound_pods(cluster: Cluster, namespace: str) -> AsyncGenerator[float, None]:
-    """The times at which pods came that name their node; the first value comes when the watch stands."""
+    """Yields the times at which bound pods were created; the first value comes when the watch is open."""
     request = api_requests.watch(PODS, Selector(namespace), "", WATCH_SECONDS, initial=False)
     cutter, seen = LineCutter(), set[bytes]()
     async with aclosing(cluster.client.transport.stream(request, None)) as stream:
@@ -29,7 +29,7 @@ async def bound_pods(cluster: Cluster, namespace: str) -> AsyncGenerator[float, 
 
 
 async def measure_idle(cluster: Cluster, owner: str, gpus: int, times: int) -> list[float]:
-    """Milliseconds from submit to the last pod bound, sorted. A manager leads."""
+    """Returns the milliseconds from submit to the last bound pod, sorted, while a manager leads."""
     namespace, found = await cluster.add_namespace(), []
     async with aclosing(bound_pods(cluster, namespace)) as bound:
         await anext(bound)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from benchmarks.live.arrivals import BOUND, arrivals
 from benchmarks.live.client import Document
 from benchmarks.live.cluster import GATES, GPUS, Cluster, document
-from benchmarks.live.gangs import BOUND_SECONDS, LOOK_SECONDS, Seen
+from benchmarks.live.gangs import BOUND_SECONDS, LOOK_SECONDS, GangFigures
 from benchmarks.live.raw import Sample, bare
 from benchmarks.live.usage import usage_of
 from jobtree.kube.http import api_requests
@@ -22,8 +22,10 @@ POD_GROUPS = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup", 
 UNLIMITED = "100000"
 
 
-async def measure_native(cluster: Cluster, sample: Sample, gpus: int, gangs: int, *, limited: bool) -> Seen:
-    """So many gangs of so many GPUs by kube-scheduler. Neither it nor a manager runs before or after."""
+async def measure_native(
+    cluster: Cluster, sample: Sample, gpus: int, gangs: int, *, limited: bool
+) -> GangFigures:
+    """Measures ``gangs`` gangs under kube-scheduler. Neither it nor a manager runs before or after."""
     lifted = {} if limited else {"kube_api_qps": UNLIMITED, "kube_api_burst": UNLIMITED}
     scheduler = cluster.plane.start_scheduler(feature_gates=GATES, **lifted)
     try:
@@ -39,7 +41,7 @@ async def measure_native(cluster: Cluster, sample: Sample, gpus: int, gangs: int
     finally:
         scheduler.stop()
         cluster.plane.servers.remove(scheduler)
-    return Seen(gangs, gangs * gpus // GPUS, seconds, {}, scheduler_cpu, server_cpu)
+    return GangFigures(gangs, gangs * gpus // GPUS, seconds, {}, scheduler_cpu, server_cpu)
 
 
 async def _bind(cluster: Cluster, namespace: str, sample: Sample, gpus: int, gangs: int) -> float:

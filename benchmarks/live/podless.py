@@ -19,7 +19,7 @@ LASTS_SECONDS = 0.2
 
 
 class PodlessKeeper(PodReconciler):
-    """A gang is over once: should its Run be looked at again before that is decided, nothing is done."""
+    """A pod reconciler without pods, which reports the success of each gang once."""
 
     _over: ClassVar[set[str]] = set()
 

@@ -20,7 +20,7 @@ from benchmarks.live.cluster import MANAGER, Cluster, run_manifest
 from benchmarks.live.usage import usage_of
 from jobtree.kube.http import api_requests
 from jobtree.kube.http.api_resources import LEASES, RUNS
-from tests.live.kwok_stages import RUNS_FOR
+from tests.live.nodes.kwok_stages import RUNS_FOR
 
 PODLESS = "benchmarks.live.podless"
 TEAMS = 30

@@ -1,11 +1,10 @@
-"""The limit: what the API server takes from a client like the manager, that only writes and decides nothing.
+"""Measures the limits of the API server with a client that writes like the manager but decides nothing.
 
-What is written is what Jobtree writes: one gang is run by the manager, and its objects are then made again
-and again under other names. *Raw pods* are its pods alone, on their nodes, made for just as long as the gangs
-took that they are compared with: kwok answers to pods, beginning a second after the first, so in equal times
-it takes equally much of the machine. *Raw writes* are all that one gang of one pod needs, in the order in
-which one needs the other, many gangs at once. The Run is written by a person, the rest with the manager's own
-account: who writes decides which rules the server has to look at.
+The manager runs one gang, and copies of its objects are then created under other names. *Raw pods* are only
+its pods, created for as long as the compared gangs took: so kwok, which reacts to pods, uses an equal part of
+the machine. *Raw writes* are all writes of a gang of one pod in their order, for many gangs at once. The Run
+is written by a user and the rest by the account of the manager, because the server checks other rules for
+each account.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ import msgspec
 from benchmarks.live.arrivals import arrivals
 from benchmarks.live.client import Client, Document, in_blocks
 from benchmarks.live.cluster import GPUS, Cluster, run_manifest
-from benchmarks.live.gangs import Seen
+from benchmarks.live.gangs import GangFigures
 from jobtree.kube.http import api_requests
 from jobtree.kube.http.api_requests import Preconditions as Object, Request
 from jobtree.kube.http.api_resources import EVENTS, LEASES, PODS, RUNS
@@ -27,13 +26,13 @@ from jobtree.kube.installation import FINALIZER
 
 SAMPLE_SECONDS = 60.0
 LEAST_SECONDS = 1.0
-AMPLE = 4  # times as much as the gangs were: more than can be made in their time
+AMPLE = 4  # times the number of gangs: more than can be created in their time
 WRITES_PER_GANG = 5  # the Run, its commit, its lease, its pod, its event
 SERVER_FIELDS = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "finalizers")
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """What Jobtree made of a gang of one pod."""
+    """The objects of a gang of one pod."""
 
     run: Document
     lease: Document
@@ -42,7 +41,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 async def take_sample(cluster: Cluster, owner: str) -> Sample:
-    """A gang of 8 GPUs, as the manager leaves it once all is written. No manager leads afterwards."""
+    """Returns the objects of a gang of 8 GPUs that the manager started. No manager leads afterwards."""
     namespace = await cluster.add_namespace()
     client = cluster.client
     async with cluster.managed():
@@ -52,10 +51,10 @@ async def take_sample(cluster: Cluster, owner: str) -> Sample:
             kinds = (PODS, EVENTS)
             return all([await client.count(kind, namespace) for kind in kinds])
 
-        await client.until(complete, "the sample's pod and event are there", SAMPLE_SECONDS)
+        await client.until(complete, "the pod and the event of the sample exist", SAMPLE_SECONDS)
         run = await client.get(RUNS.path(namespace, "sample"))
         leases = [
-            one for one in await client.items(LEASES) if one["spec"]["runRef"]["namespace"] == namespace
+            lease for lease in await client.items(LEASES) if lease["spec"]["runRef"]["namespace"] == namespace
         ]
         pod, event = (await client.items(PODS, namespace))[0], (await client.items(EVENTS, namespace))[0]
         sample = Sample(run, leases[0], pod | {"status": {}}, event)
@@ -74,8 +73,8 @@ class Raw:
         self._sample = sample
         self._numbers = count(1)
 
-    async def pods(self, like: Seen) -> Limit:
-        """Pods made for as long as the gangs took."""
+    async def pods(self, like: GangFigures) -> Limit:
+        """Creates pods for as long as the gangs took."""
         namespace = await self._cluster.add_namespace()
         pods = [self._pod(namespace, next(self._numbers)) for _ in range(like.pods * AMPLE)]
         made = [api_requests.create(PODS, pod) for pod in pods]
@@ -84,8 +83,8 @@ class Raw:
         await self._cluster.sweep(namespace)
         return limit
 
-    async def gangs(self, like: Seen) -> Limit:
-        """All that gangs of one pod need, made for as long as the gangs took."""
+    async def gangs(self, like: GangFigures) -> Limit:
+        """Creates all objects of gangs of one pod for as long as the gangs took."""
         namespace = await self._cluster.add_namespace()
         numbers = [next(self._numbers) for _ in range(like.gangs * AMPLE)]
         gangs = (self._gang(namespace, number) for number in numbers)
@@ -93,13 +92,13 @@ class Raw:
         await self._forget(namespace)
         return limit
 
-    async def _measure(self, doings: Iterable[Awaitable[object]], namespace: str, seconds: float) -> Limit:
-        """The pods are counted as they come, as those of the gangs are. A few gangs take no time at all."""
+    async def _measure(self, actions: Iterable[Awaitable[object]], namespace: str, seconds: float) -> Limit:
+        """Counts what is done in the time; pods are watched, as for the gangs."""
         seconds = max(seconds, LEAST_SECONDS)
         await self._cluster.rest()
         async with arrivals(self._cluster.client, PODS, namespace):
             begun = time.perf_counter()
-            done = await in_blocks(doings, seconds)
+            done = await in_blocks(actions, seconds)
             return Limit(done, min(seconds, time.perf_counter() - begun))
 
     async def _gang(self, namespace: str, number: int) -> None:
@@ -133,10 +132,10 @@ class Raw:
 
     async def _forget(self, namespace: str) -> None:
         client = self._cluster.client
-        bare_again = {"metadata": {"finalizers": None}}
-        made = [one["metadata"]["name"] for one in await client.items(RUNS, namespace)]
+        without_finalizers = {"metadata": {"finalizers": None}}
+        made = [run["metadata"]["name"] for run in await client.items(RUNS, namespace)]
         await client.write_all(
-            api_requests.merge_patch(RUNS, Object(name, namespace), bare_again) for name in made
+            api_requests.merge_patch(RUNS, Object(name, namespace), without_finalizers) for name in made
         )
         await client.clear(RUNS, namespace)
         await self._cluster.sweep(namespace)
@@ -144,8 +143,8 @@ class Raw:
 
 
 def bare(document: Document) -> Document:
-    """An object as its writer sent it, without what the server adds."""
-    made = deepcopy(document)
+    """Returns an object as its writer sent it, without the fields that the server adds."""
+    copy = deepcopy(document)
     for field in SERVER_FIELDS:
-        made["metadata"].pop(field, None)
-    return made
+        copy["metadata"].pop(field, None)
+    return copy

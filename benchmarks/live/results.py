@@ -19,7 +19,7 @@ NAME_WIDTH = 46
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """What a figure must be: at least so much, or at most."""
+    """The bound of a figure: at least or at most a limit."""
 
     limit: float
     at_most: bool = False
@@ -32,7 +32,7 @@ class Bar(msgspec.Struct, frozen=True):
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """``raw`` is the limit that was measured in the same run, in the same unit."""
+    """A figure; ``raw`` is the limit that was measured in the same run, in the same unit."""
 
     name: str
     value: float
@@ -68,7 +68,7 @@ def save(results: Results, machine: Machine, path: Path = PATH) -> None:
 
 
 def table(row: str, figures: Iterable[Figure], before: Mapping[str, float]) -> str:
-    """One row of the benchmark: a line for each figure."""
+    """Returns the table of a row, with a line for each figure."""
     lines = [
         "",
         f"{row:<{NAME_WIDTH + 2}}{'measured':>14}  {'asked':<9}{'':<5}{'raw limit':>10}{'before':>10}",

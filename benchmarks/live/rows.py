@@ -17,7 +17,7 @@ import msgspec
 
 from benchmarks.live import published
 from benchmarks.live.cluster import GPUS, Cluster, cluster
-from benchmarks.live.gangs import Seen, joined, measure_gangs
+from benchmarks.live.gangs import GangFigures, joined, measure_gangs
 from benchmarks.live.idle import measure_idle
 from benchmarks.live.native import measure_native
 from benchmarks.live.raw import WRITES_PER_GANG, Limit, Raw, take_sample
@@ -43,7 +43,7 @@ MOST_GANGS = {8: 800, 128: 240, 1024: 30}  # where so many fit
 
 
 class Effort(msgspec.Struct, frozen=True):
-    """How much of it: ``nodes`` in place of a row's own, ``share`` of its gangs, pods and times."""
+    """The size of a measurement: ``nodes`` replaces that of a row, ``share`` is the part of its gangs."""
 
     nodes: int | None = None
     share: float = 1.0
@@ -60,7 +60,7 @@ Tell = Callable[[str, Sequence[Figure]], None]
 
 
 async def gangs(nodes: int, effort: Effort, tell: Tell) -> None:
-    """Gangs of 8, 128 and 1,024 GPUs beside the raw limits and kube-scheduler."""
+    """Measures gangs of 8, 128 and 1,024 GPUs, the raw limits, and kube-scheduler."""
     async with cluster(effort.nodes or nodes) as made:
         owner = await made.add_team(len(made.nodes) * GPUS)
         sample = await take_sample(made, owner)
@@ -76,7 +76,7 @@ async def gangs(nodes: int, effort: Effort, tell: Tell) -> None:
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What the server takes in a second. ``writes`` are those of gangs of one pod."""
+    """The limits of the server per second; ``writes`` are those of gangs of one pod."""
 
     pods: float
     writes: float = 0.0
@@ -84,11 +84,14 @@ class Limits(msgspec.Struct, frozen=True):
 
 async def _rounds(
     made: Cluster, owner: str, raw: Raw, gangs: tuple[int, int], effort: Effort
-) -> tuple[Seen, Limits]:
-    """Rounds of gangs, each followed by the raw limits for as long: a moment says nothing of a long day."""
+) -> tuple[GangFigures, Limits]:
+    """Measures rounds of gangs, each followed by the raw limits for an equal time."""
     gpus, number = gangs
-    rounds, pods, writes = list[Seen](), list[Limit](), list[Limit]()
-    while len(rounds) < LEAST_ROUNDS or sum(one.seconds for one in rounds) < WINDOW_SECONDS * effort.share:
+    rounds, pods, writes = list[GangFigures](), list[Limit](), list[Limit]()
+    while (
+        len(rounds) < LEAST_ROUNDS
+        or sum(figures.seconds for figures in rounds) < WINDOW_SECONDS * effort.share
+    ):
         rounds.append(await measure_gangs(made, owner, gpus, number))
         pods.append(await raw.pods(rounds[-1]))
         if gpus == GPUS:
@@ -96,7 +99,9 @@ async def _rounds(
     return joined(rounds), Limits(per_second(pods), per_second(writes) * WRITES_PER_GANG)
 
 
-def figures_of(gpus: int, seen: Seen, limits: Limits, native: Seen, lifted: Seen) -> list[Figure]:
+def figures_of(
+    gpus: int, seen: GangFigures, limits: Limits, native: GangFigures, lifted: GangFigures
+) -> list[Figure]:
     raw_gangs = limits.writes / WRITES_PER_GANG if gpus == GPUS else limits.pods * GPUS / gpus
     return [
         Figure("gangs per second", seen.gangs_per_second, "/s"),
@@ -115,16 +120,18 @@ def figures_of(gpus: int, seen: Seen, limits: Limits, native: Seen, lifted: Seen
 
 
 def per_second(limits: Sequence[Limit]) -> float:
-    return sum(one.done for one in limits) / sum(one.seconds for one in limits) if limits else 0.0
+    return sum(limit.done for limit in limits) / sum(limit.seconds for limit in limits) if limits else 0.0
 
 
-def times_native(name: str, seen: Seen, native: Seen, raw_gangs: float, bar: Bar | None = None) -> Figure:
-    """How many times as fast as kube-scheduler; beside it, how many times the API server itself allows."""
+def times_native(
+    name: str, seen: GangFigures, native: GangFigures, raw_gangs: float, bar: Bar | None = None
+) -> Figure:
+    """Returns the ratio to kube-scheduler, with the largest ratio that the API server allows."""
     most = raw_gangs / native.gangs_per_second
     return Figure(name, seen.gangs_per_second / native.gangs_per_second, "×", bar, raw=most)
 
 
-def shares(gpus: int, seen: Seen, limits: Limits) -> list[Figure]:
+def shares(gpus: int, seen: GangFigures, limits: Limits) -> list[Figure]:
     share = 100 * seen.pods_per_second / limits.pods
     if gpus != GPUS:
         return [Figure("share of raw pods", share, "%", POD_SHARES[gpus], raw=100)]
@@ -145,7 +152,7 @@ async def gangs_5000(effort: Effort, tell: Tell) -> None:
 
 
 async def idle(effort: Effort, tell: Tell) -> None:
-    """Submit to bound while nothing else happens."""
+    """Measures the time from submit to bound on an idle cluster."""
     async with cluster(effort.nodes or 1_000) as made:
         owner = await made.add_team(len(made.nodes) * GPUS)
         async with made.managed():
@@ -158,32 +165,32 @@ async def idle(effort: Effort, tell: Tell) -> None:
 
 
 async def size(effort: Effort, tell: Tell) -> None:
-    """The manager with a whole fleet in memory."""
+    """Measures the manager with a whole fleet in memory."""
     async with cluster(effort.nodes or FULL_NODES) as made:
         owner = await made.add_team(len(made.nodes) * GPUS)
         pods = min(effort.of(FULL_PODS), len(made.nodes) * 2 - 4)
-        seen = await measure_size(made, owner, pods, REST_SECONDS * effort.share)
+        measured = await measure_size(made, owner, pods, REST_SECONDS * effort.share)
     figures = [
-        Figure("resident", seen.resident_mib, "MiB", MEMORY_MIB),
-        Figure("resident, peak while filling", seen.peak_mib, "MiB", MEMORY_MIB),
-        Figure("resident, peak after a start", seen.start_peak_mib, "MiB", MEMORY_MIB),
-        Figure("filling", seen.fill_seconds, "s"),
-        Figure("CPU while filling, per pod", 1000 * seen.fill_cpu_seconds / seen.pods, "ms"),
-        Figure("CPU at rest", seen.rest_cpu_percent, "%"),
-        Figure("start until the cluster is read", seen.read_seconds, "s"),
-        Figure("start until the first plan is carried out", seen.first_plan_seconds, "s"),
-        Figure("takeover after SIGKILL", seen.takeover_seconds, "s", TAKEOVER_S),
+        Figure("resident", measured.resident_mib, "MiB", MEMORY_MIB),
+        Figure("resident, peak while filling", measured.peak_mib, "MiB", MEMORY_MIB),
+        Figure("resident, peak after a start", measured.start_peak_mib, "MiB", MEMORY_MIB),
+        Figure("filling", measured.fill_seconds, "s"),
+        Figure("CPU while filling, per pod", 1000 * measured.fill_cpu_seconds / measured.pods, "ms"),
+        Figure("CPU at rest", measured.rest_cpu_percent, "%"),
+        Figure("start until the cluster is read", measured.read_seconds, "s"),
+        Figure("start until the first plan is carried out", measured.first_plan_seconds, "s"),
+        Figure("takeover after SIGKILL", measured.takeover_seconds, "s", TAKEOVER_S),
     ]
-    tell(f"{len(made.nodes) * GPUS:,} GPUs, {seen.pods:,} pods", figures)
+    tell(f"{len(made.nodes) * GPUS:,} GPUs, {measured.pods:,} pods", figures)
 
 
 async def podless(effort: Effort, tell: Tell) -> None:
-    """The published shape, without pods."""
+    """Measures the published test without pods."""
     await _published(effort, tell, pods=False)
 
 
 async def with_pods(effort: Effort, tell: Tell) -> None:
-    """The published shape, with pods."""
+    """Measures the published test with pods."""
     await _published(effort, tell, pods=True)
 
 

@@ -11,7 +11,7 @@ from benchmarks.live.cluster import GPUS, Cluster, run_manifest
 from benchmarks.live.usage import usage_of
 from jobtree.kube.http import api_requests
 from jobtree.kube.http.api_resources import PODS, RUNS
-from tests.live.managing import Manager
+from tests.live.manager.manager_process import Manager
 
 GANG_PODS = 128
 POD_GPUS = 4

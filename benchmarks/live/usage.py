@@ -1,4 +1,4 @@
-"""What a process uses, as Linux counts it; and how many writes of each kind an API server has accepted."""
+"""Reads the resources of a process from Linux, and the accepted writes of an API server by kind."""
 
 import os
 import re
@@ -21,7 +21,7 @@ class Usage(msgspec.Struct, frozen=True):
     peak_mib: float
 
     def since(self, before: "Usage") -> float:
-        """CPU seconds used since then."""
+        """Returns the CPU seconds used since an earlier reading."""
         return self.cpu_seconds - before.cpu_seconds
 
 
@@ -34,7 +34,7 @@ def usage_of(pid: int) -> Usage:
 
 
 async def writes_by_kind(client: Client) -> Counter[str]:
-    """Accepted writes by ``VERB resource``: what the API server itself has counted since it started."""
+    """Returns the accepted writes by ``VERB resource`` since the API server started."""
     page = (await client.transport.send(Request("GET", "/metrics"))).decode()
     found: Counter[str] = Counter()
     for line in page.splitlines():
@@ -47,7 +47,7 @@ async def writes_by_kind(client: Client) -> Counter[str]:
 
 
 def of_jobtree(writes: Counter[str]) -> Counter[str]:
-    """Without what kwok, node heartbeats and the election write."""
+    """Returns the writes without those of kwok, node heartbeats and the leader election."""
     others = ("pods/status", "nodes", "nodes/status", "leases")
     return Counter(
         {name: count for name, count in writes.items() if name.split()[1] not in others and count > 0}
