@@ -1,0 +1,1 @@
+"""Tests on a real Kubernetes control plane, which they start themselves."""

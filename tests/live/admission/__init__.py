@@ -1,0 +1,1 @@
+"""Tests which requests the admission policies and the webhook refuse."""

@@ -1,0 +1,1 @@
+"""Tests `kubectl runs` on a live cluster, run by users with their own rights."""

@@ -1,0 +1,1 @@
+"""Tests the CRDs of config/crd: what the API server accepts, refuses and shows."""

@@ -1,0 +1,1 @@
+"""Tests the Helm chart, the kustomize overlays and the guides that install Jobtree."""

@@ -1,0 +1,1 @@
+"""Tests the client of `jobtree.kube` on a real API server."""

@@ -1,0 +1,1 @@
+"""Runs the manager on a control plane, and tests what it does."""

@@ -1,0 +1,1 @@
+"""Adds nodes to a control plane: fake ones, which kwok simulates, and real kubelets."""

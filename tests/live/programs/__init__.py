@@ -1,0 +1,1 @@
+"""Finds, builds and installs the programs that the live tests run."""
