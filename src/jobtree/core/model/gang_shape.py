@@ -56,18 +56,28 @@ class GangShape(msgspec.Struct, frozen=True):
         return [self.group] * full + ([rest] if rest else [])
 
     def pod_size(self, biggest_node: int) -> int:
-        """The GPUs of one pod, if the biggest node of the flavor has that many (P2)."""
+        """The GPUs of one pod, if the biggest node of the flavor has that many (P2).
+
+        A group that fits on one node is one pod, unless the Run is malleable and ungrouped: then its width
+        changes by less than the whole.
+        """
         if self.gpus_per_pod:
             return self.gpus_per_pod
-        common = gcd(self.group or self.total, self.total)
+        node = max(1, biggest_node)
+        group = self.group or self.total
+        common = gcd(group, self.total)
         if self.step:
             common = gcd(common, self.min, self.step)
-        return largest_divisor(common, max(1, biggest_node))
+        if common == group <= node and (self.group or not self.malleable):
+            return group
+        return least_wasteful_divisor(common, node)
 
 
 @lru_cache(maxsize=1_024)
-def largest_divisor(number: int, at_most: int) -> int:
-    return next(divisor for divisor in range(min(number, at_most), 0, -1) if number % divisor == 0)
+def least_wasteful_divisor(number: int, node: int) -> int:
+    """The divisor that leaves the fewest GPUs of a node unused; of equals, the largest."""
+    divisors = [size for size in range(1, min(number, node) + 1) if number % size == 0]
+    return min(divisors, key=lambda size: (node % size, -size))
 
 
 def gang_shape(spec: RunSpec) -> GangShape | None:

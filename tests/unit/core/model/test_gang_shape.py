@@ -1,4 +1,4 @@
-"""The pods of a gang: one size for all, the largest divisor that fits the flavor's biggest node (P2)."""
+"""The pods of a gang: one size for all, the one that wastes least of the flavor's biggest node (P2)."""
 
 import msgspec
 import pytest
@@ -19,18 +19,24 @@ def shape(asked: Run) -> GangShape:
     [
         pytest.param(run("r", "o", 8), 8, 8, id="one node"),
         pytest.param(run("r", "o", 128), 8, 8, id="many nodes"),
-        pytest.param(run("r", "o", 12), 8, 6, id="12 on nodes of 8: two pods of 6"),
+        pytest.param(run("r", "o", 6), 8, 6, id="less than a node: the whole as one pod"),
+        pytest.param(run("r", "o", 12), 8, 4, id="12 on nodes of 8: pods of 4 waste nothing"),
+        pytest.param(run("r", "o", 100), 8, 4, id="100 on nodes of 8: 25 pods of 4, not 20 of 5"),
+        pytest.param(run("r", "o", 30), 8, 2, id="30 on nodes of 8: pods of 2, not of 6"),
         pytest.param(run("r", "o", 7), 4, 1, id="a prime: single GPUs"),
         pytest.param(run("r", "o", 4), 8, 4, id="less than a node"),
-        pytest.param(run("r", "o", 16), 5, 4, id="an odd node"),
+        pytest.param(run("r", "o", 16), 5, 1, id="an odd node: single GPUs waste nothing"),
         pytest.param(run("r", "o", 16, per_pod=2), 8, 2, id="as declared"),
         pytest.param(run("r", "o", 16, per_pod=16), 8, 16, id="as declared, though no node holds it"),
         pytest.param(run("r", "o", 128, group=32), 8, 8, id="a divisor of the group"),
-        pytest.param(run("r", "o", 24, group=12), 8, 6, id="a divisor of the group, not of the node"),
+        pytest.param(run("r", "o", 24, group=12), 8, 4, id="a group that no node holds: a divisor of it"),
+        pytest.param(run("r", "o", 12, group=6), 8, 6, id="a group that a node holds: one pod"),
         pytest.param(run("r", "o", 12, group=8), 8, 4, id="also of the last, smaller group"),
+        pytest.param(run("r", "o", 12, group=6, malleable=(6, 18, 6)), 8, 6, id="malleable, a group is one pod"),
         pytest.param(run("r", "o", 128, group=32, malleable=(96, 160, 32)), 8, 8, id="malleable, grouped"),
         pytest.param(run("r", "o", 16, malleable=(8, 24, 4)), 8, 4, id="also of the step"),
         pytest.param(run("r", "o", 16, malleable=(12, 24, 4)), 8, 4, id="also of the minimum"),
+        pytest.param(run("r", "o", 6, malleable=(3, 6, 3)), 8, 1, id="malleable, ungrouped: a divisor of the step"),
         pytest.param(run("r", "o", 9, malleable=(3, 9, 2)), 8, 1, id="nothing in common"),
     ],
 )
