@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.verdicts import CLAIMS, Found, Loss, bars, losses
-from jobtree.simulation.reports.report import Report
+from jobtree.simulation.reports.report import Report, Result
 from jobtree.simulation.reports.svg_plots import Axis, PlotLine, picture
 
 HEAD = """\
@@ -46,9 +46,12 @@ COLUMNS = (
     "wait p90",
     "wait p99",
     "slowdown",
+    "not running",
     "stops",
+    "most stops",
     "work lost",
-    "promises kept",
+    "firm kept",
+    "conditional kept",
     "fairness",
     "not finished",
 )
@@ -106,12 +109,25 @@ def row(report: Report) -> list[str]:
         f"{100 * result.fleet.useful:.1f} %",
         *(f"{seconds / 3600:,.2f} h" for seconds in (wait.mean, wait.p90, wait.p99)),
         f"{result.all_jobs.slowdown.mean:,.1f}",
+        f"{result.all_jobs.not_running_seconds.mean / 3600:,.2f} h",
         f"{sum(stop.count for stop in result.stops):,}",
+        f"{result.stopped_jobs.most_stops:,}",
         f"{100 * result.lost_share:.2f} %",
-        "-" if result.promises is None else f"{100 * result.promises.kept_share:.2f} %",
+        *kept_cells(result),
         f"{result.fairness:.3f}",
         f"{result.unfinished:,}",
     ]
+
+
+def kept_cells(result: Result) -> tuple[str, str]:
+    """The shares of firm and of conditional promises that were kept."""
+    if result.promises is None:
+        return "-", "-"
+    firm, conditional = (
+        f"{100 * counted.kept_share:.2f} % of {counted.dated:,}" if counted.dated else "-"
+        for counted in (result.promises.firm, result.promises.conditional)
+    )
+    return firm, conditional
 
 
 def waits(title: str, reports: Sequence[Report]) -> str:

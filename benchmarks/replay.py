@@ -110,7 +110,7 @@ def replay_setup(case: Case) -> ReplaySetup:
     gpus = demand * 100 / case.load_percent / (trace.submit[-1] - trace.submit[0])
     nodes = max(-(-max(trace.gpus) // GPUS_PER_NODE), round(gpus / GPUS_PER_NODE))  # every gang must fit
     cluster = made_up(nodes, GPUS_PER_NODE, -(-nodes // NODES_PER_DOMAIN))
-    budgets, owners = made_up_budgets(trace, cluster.gpus, {}, case.budgets_percent / 100)
+    budgets, owners = made_up_budgets(trace, cluster.nodes, {}, case.budgets_percent / 100)
     faults = TRACES / "stepfun_faults2024" / "faults.csv.gz"
     return ReplaySetup(
         trace=trace,
@@ -197,7 +197,7 @@ def measure(case: Case, policy: str, most_seconds: float, *, as_is: bool) -> Rep
 def summary(report: Report) -> str:
     result = report.status
     wait = result.all_jobs.wait_seconds
-    kept = f" kept {100 * result.promises.kept_share:.1f} %" if result.promises else ""
+    kept = f" kept {100 * result.promises.kept_share:.2f} %" if result.promises else ""
     return (
         f"in use {100 * result.fleet.allocated:.1f} % useful {100 * result.fleet.useful:.1f} % "
         f"wait mean {wait.mean:,.0f} p90 {wait.p90:,.0f} lost {100 * result.lost_share:.2f} %{kept}"

@@ -98,14 +98,14 @@ def replay_setup(row: Row, jobs: int) -> ReplaySetup:
     else:
         trace, nodes = made_up_trace(jobs, GPUS, row.load_percent), GPUS // 8
     cluster = made_up(nodes, 8, -(-nodes // 16))
-    budgets, owners = made_up_budgets(trace, cluster.gpus, {})
+    budgets, owners = made_up_budgets(trace, cluster.nodes, {})
     return ReplaySetup(trace, cluster.nodes, budgets, owners, cluster.epoch, UserBehavior(notice=True))
 
 
 def crowded(jobs: int, gpus: int, load_percent: int, behavior: UserBehavior | None = None) -> ReplaySetup:
     """Returns a made-up trace on a fleet with eight nodes per domain that is too small for it."""
     trace, cluster = made_up_trace(jobs, gpus, load_percent), made_up(gpus // 8, 8, gpus // 64)
-    budgets, owners = made_up_budgets(trace, cluster.gpus, {})
+    budgets, owners = made_up_budgets(trace, cluster.nodes, {})
     return ReplaySetup(trace, cluster.nodes, budgets, owners, cluster.epoch, behavior or UserBehavior())
 
 

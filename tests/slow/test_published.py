@@ -37,7 +37,7 @@ def test_replay_gives_the_published_means(
 ) -> None:
     cut = Cut((("user_or_team", cluster),), FROM_DAY * DAY_S, TO_DAY * DAY_S)
     fleet, trace = made_up(nodes, 8, 1), read_trace(str(JOBS), nodes * 8, cut)
-    budgets, owners = made_up_budgets(trace, fleet.gpus, {})
+    budgets, owners = made_up_budgets(trace, fleet.nodes, {})
     simulation = POLICIES[policy](ReplaySetup(trace, fleet.nodes, budgets, owners, fleet.epoch))
     assert run(simulation)
     meter, jobs = simulation.meter, range(len(trace))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         reported_amount as reported_amount,
         usage_class as usage_class,
     )
+    from jobtree.core.funding.conditional_promise import is_conditional as is_conditional
     from jobtree.core.funding.cover import (
         BESIDE_PROMISES as BESIDE_PROMISES,
         committed_duration as committed_duration,
@@ -35,7 +36,11 @@ if TYPE_CHECKING:
         verify as verify,
     )
     from jobtree.core.model.actions import Action as Action, LeaseClosing as LeaseClosing, Plan as Plan
-    from jobtree.core.model.gang_shape import GangShape as GangShape, gang_shape as gang_shape
+    from jobtree.core.model.gang_shape import (
+        GangShape as GangShape,
+        default_pod_size as default_pod_size,
+        gang_shape as gang_shape,
+    )
     from jobtree.core.model.gpu_lease import (
         EnvelopeKey as EnvelopeKey,
         GpuLease as GpuLease,
@@ -146,7 +151,7 @@ _EXPORTS = {
     "lottery.resolution": "Case Taking",
     "lottery.resolution_record": "BeaconInput Record is_hex signed_bytes verify",
     "model.actions": "Action LeaseClosing Plan",
-    "model.gang_shape": "GangShape gang_shape",
+    "model.gang_shape": "GangShape default_pod_size gang_shape",
     "model.gpu_lease": (
         "EnvelopeKey GpuLease RunKey closed_lease_object lease_from_object lease_number lease_to_object "
         "pods_of"
@@ -169,6 +174,7 @@ _EXPORTS = {
     "runs.start_calibration": "StartEstimate",
     "world.upstream_runs": "upstreams",
     "world.world": "World",
+    "funding.conditional_promise": "is_conditional",
     "funding.cover": "BESIDE_PROMISES committed_duration funding_refusals payable",
     "funding.payer_candidates": "payer_candidates",
     "start_forecast.expected_start": "ExpectedStarts",

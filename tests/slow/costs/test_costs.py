@@ -213,7 +213,7 @@ def a_replay_on_a_large_fleet(size: int) -> Event:
 
 
 def replay_of(trace: Trace, cluster: ReplayCluster) -> Event:
-    budgets, owners = made_up_budgets(trace, cluster.gpus, {})
+    budgets, owners = made_up_budgets(trace, cluster.nodes, {})
     setup = ReplaySetup(trace, cluster.nodes, budgets, owners, cluster.epoch)
     return partial(run_replay, JobtreeScheduler(setup))
 

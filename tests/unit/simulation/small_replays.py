@@ -62,7 +62,7 @@ def replay_setup(
 ) -> ReplaySetup:
     """Returns a setup of these jobs, in the order of submission; an outage is node, start and end."""
     cluster, jobs_trace = made_up(nodes, gpus_per_node, 1), trace(jobs)
-    granted, owners = made_up_budgets(jobs_trace, cluster.gpus, budgets or {})
+    granted, owners = made_up_budgets(jobs_trace, cluster.nodes, budgets or {})
     return ReplaySetup(
         trace=jobs_trace,
         nodes=cluster.nodes,

@@ -58,6 +58,7 @@ class SimulateRequest(msgspec.Struct, frozen=True, kw_only=True):
     until: str | None
     declare: Declares
     checkpoint: str
+    restart_cost: str
     notice: bool
     faults: str | None
     seed: int
@@ -138,7 +139,7 @@ def build_setup(settings: CommandOptions, request: SimulateRequest) -> ReplaySet
         click.echo(f"left out nodes that are cordoned, failed or not ready: {names}", err=True)
     budgets, owners = cluster.budgets, tuple[str, ...]()
     if request.fleet is not None:
-        budgets, owners = made_up_budgets(trace, cluster.gpus, asked_budgets(request.budget))
+        budgets, owners = made_up_budgets(trace, cluster.nodes, asked_budgets(request.budget))
     else:
         owners = owners_in(budgets, trace.teams, request.trace)
     return ReplaySetup(
@@ -227,7 +228,8 @@ def user_behavior(request: SimulateRequest) -> UserBehavior:
         raise InputError(
             "options", [Problem("--checkpoint", request.checkpoint, "must be more than 0, or none")]
         )
-    return UserBehavior(request.declare, interval, request.notice, request.seed)
+    restart_cost = duration("--restart-cost", request.restart_cost)
+    return UserBehavior(request.declare, interval, request.notice, request.seed, restart_cost)
 
 
 def outages_of(request: SimulateRequest, nodes: int, trace: Trace) -> list[Outage[int]]:

@@ -60,6 +60,12 @@ kubectl runs simulate compare jobtree.json easy.json
     help="How often jobs save their state, or none. [default: 30m]",
 )
 @click.option(
+    "--restart-cost",
+    default="0s",
+    metavar="DURATION",
+    help="How long a job that was stopped takes to restart. [default: 0s]",
+)
+@click.option(
     "--notice", is_flag=True, help="Jobs save their state when they are notified that they may be stopped."
 )
 @click.option(

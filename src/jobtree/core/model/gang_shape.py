@@ -73,6 +73,11 @@ class GangShape(msgspec.Struct, frozen=True):
         return least_wasteful_divisor(common, node)
 
 
+def default_pod_size(gpus: int, biggest_node: int) -> int:
+    """The GPUs of one pod of a fixed, ungrouped gang that declares no size (P2)."""
+    return gpus if gpus <= biggest_node else least_wasteful_divisor(gpus, biggest_node)
+
+
 @lru_cache(maxsize=1_024)
 def least_wasteful_divisor(number: int, node: int) -> int:
     """The divisor that leaves the fewest GPUs of a node unused; of equals, the largest."""

@@ -38,11 +38,12 @@ class SimulatedWork(msgspec.Struct):
             return None
         return self.at + -(-(self.total - self.done) // self.width)
 
-    def resize(self, width: int, now: int) -> None:
-        """Continues at this width from now on."""
+    def resize(self, width: int, now: int, delay: int = 0) -> None:
+        """Continues at this width from now on; work that starts makes no progress during the delay."""
         if self.width == 0:
-            self.started_with, self.started_at = self.done, now
-        self.done, self.at, self.width = self.progress(now), now, width
+            self.at = self.started_at = now + delay
+            self.started_with = self.done
+        self.done, self.at, self.width = self.progress(now), max(self.at, now), width
 
     def stop(self, now: int, checkpoint: int | None, *, saved: bool = False) -> None:
         """Stops the work. What was done since the last checkpoint is lost, unless the state was saved."""

@@ -4,11 +4,12 @@ A state file gives nodes, budgets, policy and clock; its Runs are ignored, since
 fleet. Nodes that are cordoned, failed or not ready are left out. Jobs of a trace tolerate every taint.
 Made-up teams are siblings below ``org``, so they share idle GPUs like the queues of a cohort. Their budgets
 are given in GPUs or in per cent of the fleet; the other teams share the rest in proportion to the GPU-hours
-of their jobs, with at least one GPU each.
+of their jobs, in whole nodes: a pod has one payer, so two budgets that share a node could pay no pod that
+fills it. A team that wants little may get an empty Budget; it uses the GPUs of its siblings.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -144,9 +145,10 @@ def owners_in(budgets: Iterable[Budget], teams: Iterable[str], where: str) -> tu
 
 
 def made_up_budgets(
-    trace: Trace, gpus: int, asked: Mapping[str, str], oversubscribed: float = 1.0
+    trace: Trace, nodes: Sequence[Node], asked: Mapping[str, str], oversubscribed: float = 1.0
 ) -> tuple[tuple[Budget, ...], tuple[str, ...]]:
-    """Returns Budgets for the teams of a trace, and their owners. Raises InputError."""
+    """Returns Budgets for the teams of a trace on equal nodes, and their owners. Raises InputError."""
+    gpus = sum(node.gpus for node in nodes)
     if unknown := sorted(set(asked) - set(trace.teams)):
         rule = f"the trace has {', '.join(sorted(trace.teams))}"
         raise InputError("budgets", [Problem("--budget", team, rule) for team in unknown])
@@ -156,7 +158,7 @@ def made_up_budgets(
         demand[team] += job_gpus * duration
     rest = max(0, int(gpus * oversubscribed) - sum(granted.values()))
     granted |= in_proportion(
-        {team: demand[at] for at, team in enumerate(trace.teams) if team not in granted}, rest
+        {team: demand[at] for at, team in enumerate(trace.teams) if team not in granted}, rest, nodes[0].gpus
     )
     names = names_for(trace.teams)
     budgets = [made_up_budget(PARENT, PARENT, 0)]
@@ -165,15 +167,20 @@ def made_up_budgets(
     return tuple(budgets), tuple(f"{PARENT}:{name}" for name in names)
 
 
-def in_proportion(demand: Mapping[str, int], gpus: int) -> dict[str, int]:
-    """Distributes GPUs in proportion to demand, at least one each; the largest remainders are rounded up."""
+def in_proportion(demand: Mapping[str, int], gpus: int, node: int) -> dict[str, int]:
+    """Distributes GPUs as whole nodes in proportion to demand; the largest remainders are rounded up.
+
+    GPUs that make no whole node go to the team that wants most.
+    """
     total = max(1, sum(demand.values()))
-    small = {team: 1 for team, wanted in demand.items() if gpus * wanted < total}
-    rest, total = gpus - len(small), total - sum(demand[team] for team in small)
-    parts = {team: divmod(rest * wanted, total) for team, wanted in demand.items() if team not in small}
-    left = max(0, rest - sum(whole for whole, _ in parts.values()))
+    nodes, crumb = divmod(gpus, node)
+    parts = {team: divmod(nodes * wanted, total) for team, wanted in demand.items()}
+    left = nodes - sum(whole for whole, _ in parts.values())
     most_cut = sorted(parts, key=lambda team: (-parts[team][1], team))[:left]
-    return small | {team: max(1, whole + (team in most_cut)) for team, (whole, _) in parts.items()}
+    granted = {team: node * (whole + (team in most_cut)) for team, (whole, _) in parts.items()}
+    if demand:
+        granted[min(demand, key=lambda team: (-demand[team], team))] += crumb
+    return granted
 
 
 def made_up_budget(name: str, owner: str, gpus: int) -> Budget:

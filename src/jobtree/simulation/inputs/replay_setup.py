@@ -38,6 +38,10 @@ class ReplaySetup(msgspec.Struct, frozen=True, eq=False):
         """Returns the GPUs that the budgets of each team give it at once."""
         return self._by_team(lambda envelope: envelope.concurrency)
 
+    def unusable(self, pod_gpus: int) -> list[int]:
+        """GPUs of each team's own envelopes that no pod of that size can use: a pod has one payer."""
+        return self._by_team(lambda envelope: envelope.concurrency % pod_gpus)
+
     def granted_gpu_time(self, begin: int, end: int) -> list[int]:
         """Returns the GPU-milliseconds that the budgets of each team give it between two instants."""
         return self._by_team(lambda envelope: self._gives(envelope, begin, end))

@@ -33,6 +33,7 @@ class UserBehavior(msgspec.Struct, frozen=True):
     checkpoint: int | None = 30 * MINUTE  # None: a stopped job starts over
     notice: bool = False  # saves its state when told that it may be stopped (onNotice: Checkpoint)
     seed: int = 1
+    restart_cost: int = 0  # a job that was stopped makes no progress for so long when it starts again
 
     def kept(self, ran: int) -> int:
         """Returns the part of a run time that survives a stop without notice."""
@@ -44,11 +45,11 @@ def declared(trace: Trace, behavior: UserBehavior) -> "array[int] | None":
     if behavior.declares == "none":
         return None
     if behavior.declares == "exact":
-        return array("q", trace.duration)
+        return array("q", (duration + behavior.restart_cost for duration in trace.duration))
     return array(
         "q",
         (
-            estimate(duration, Random(f"{behavior.seed}/{row}"))
+            estimate(duration + behavior.restart_cost, Random(f"{behavior.seed}/{row}"))
             for duration, row in zip(trace.duration, trace.row, strict=True)
         ),
     )

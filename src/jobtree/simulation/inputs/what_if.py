@@ -9,7 +9,7 @@ import re
 
 import msgspec
 
-from jobtree.api.kinds.budget import Budget
+from jobtree.api.kinds.budget import Budget, Envelope
 from jobtree.api.kubernetes.node import Node
 from jobtree.api.schema.problems import InputError, Problem
 from jobtree.api.schema.scalars import MAX_GPUS
@@ -41,6 +41,10 @@ def with_budget(setup: ReplaySetup, name: str, envelope: str | None, gpus: int) 
         raise InputError("what-if", [Problem("budget", name, rule)])
     if not 1 <= gpus <= MAX_GPUS:
         raise InputError("what-if", [Problem("concurrency", gpus, f"must be between 1 and {MAX_GPUS}")])
+    if not budget.spec.envelopes:
+        empty = Envelope(name="main", flavor=setup.flavor, concurrency=gpus)
+        spec = msgspec.structs.replace(budget.spec, envelopes=(empty,))
+        budget = msgspec.structs.replace(budget, spec=spec)
     names = [own.name for own in budget.spec.envelopes]
     if envelope is None and len(names) == 1:
         envelope = names[0]
@@ -50,7 +54,7 @@ def with_budget(setup: ReplaySetup, name: str, envelope: str | None, gpus: int) 
     changed_budget = widened(budget, envelope, gpus)
     if problems := list(budget_problems(changed_budget)):
         raise InputError("what-if", problems)
-    budgets = tuple(changed_budget if other is budget else other for other in setup.budgets)
+    budgets = tuple(changed_budget if other.metadata.name == name else other for other in setup.budgets)
     return msgspec.structs.replace(setup, budgets=budgets)
 
 

@@ -18,7 +18,7 @@ class Simulation(ABC):
     def __init__(self, setup: ReplaySetup) -> None:
         self.setup = setup
         self.trace = setup.trace
-        self.meter = Meter(setup.trace, [node.gpus for node in setup.nodes])
+        self.meter = Meter(setup.trace, [node.gpus for node in setup.nodes], setup.behavior.restart_cost)
         self.now = 0
         self._arrived = 0
         changes = [(outage.start, 0, outage.node) for outage in setup.outages]

@@ -60,8 +60,11 @@ class Stops:
 
 
 class Meter:
-    def __init__(self, trace: Trace, node_gpus: list[int]) -> None:
+    def __init__(self, trace: Trace, node_gpus: list[int], restart_cost: int = 0) -> None:
         self.trace = trace
+        self.restart_cost = restart_cost  # milliseconds without progress after each restart
+        self.restart_lost = 0  # GPU-milliseconds of these
+        self._working_at: dict[int, int] = {}  # when the jobs that restart make progress again
         self.begin, self.end = trace.submit[0], max(trace.submit[-1], trace.submit[0] + 1)
         self.step = max(HOUR, -(-(self.end - self.begin) // (MAX_STEPS * HOUR)) * HOUR)
         self.used, self.capacity, self.waiting, self.stranded = (self._new_value() for _ in range(4))
@@ -118,13 +121,35 @@ class Meter:
         self.used.add(gpus, at)
         self.by_team[self.trace.team[job]].add(gpus, at)
 
-    def start(self, job: int, at: int) -> None:
+    def start(self, job: int, at: int) -> int:
+        """A job starts. Returns how long it makes no progress: after a stop it restarts."""
         self.waiting.add(-self.trace.gpus[job], at)
         if self.first_start[job] == NEVER:
             self.first_start[job] = at
+        return self.restart(job, at) if self.stopped[job] else 0
+
+    def restart(self, job: int, at: int) -> int:
+        """A job that was stopped or lost a node begins again. Returns how long it makes no progress."""
+        if self.restart_cost:
+            self._end_restart(job, at)
+            self._working_at[job] = at + self.restart_cost
+            self._lose_to_restart(self.restart_cost * self.trace.gpus[job], at)
+        return self.restart_cost
+
+    def _end_restart(self, job: int, at: int) -> None:
+        """What is left of a restart that did not come to its end was not lost."""
+        left = self._working_at.pop(job, at) - at
+        if left > 0:
+            self._lose_to_restart(-left * self.trace.gpus[job], at)
+
+    def _lose_to_restart(self, amount: int, at: int) -> None:
+        self.restart_lost += amount
+        if at < self.end:
+            self.lost_in_window += amount
 
     def undo_start(self, job: int, at: int) -> None:
         """Undoes a start of this same instant."""
+        self._end_restart(job, at)
         self.waiting.add(self.trace.gpus[job], at)
         if self.first_start[job] == at:
             self.first_start[job] = NEVER
@@ -132,6 +157,7 @@ class Meter:
     def stop(self, job: int, at: int, reason: str, lost: int) -> None:
         """Counts a job that was stopped and waits again; it repeats ``lost`` GPU-milliseconds of work."""
         self.stopped[job] += 1
+        self._end_restart(job, at)
         self.waiting.add(self.trace.gpus[job], at)
         self.interrupt(at, reason, lost)
 
@@ -144,5 +170,6 @@ class Meter:
             self.lost_in_window += lost
 
     def end_job(self, job: int, at: int) -> None:
+        self._end_restart(job, at)
         self.finish[job] = at
         self.finished += 1

@@ -1,86 +1,177 @@
-"""Counts the promises of a replay, and whether they were kept.
+"""Judges the promises of a replay by what a researcher was told (R5).
 
-The earliest start that a Reservation ever gave to a Run counts. The promise is kept if the Run starts by
-then, to the second. The error is the difference of start and promise, negative for an earlier start. A start
-that is undone at the same instant does not count, and the promise from before still holds.
+The date that counts is the earliest that any Reservation ever told a waiting Run. The promise is kept if at
+that date the Run has finished, or runs, paid, at the promised width or wider, and is not stopped for a while
+afterwards: for its checkpoint interval, between 30 minutes and ``minRuntime``. An early start that was
+stopped before the date neither keeps nor breaks it.
+
+A promise is conditional if it counts on money of the family, else firm.
 """
 
 from array import array
+from heapq import heappop, heappush
 
 import msgspec
 
-from jobtree.api.schema.quantities import SECOND
-from jobtree.core import KEEPS_PROMISE, REQUEUES, Action, Reason
-from jobtree.simulation.replay.start_log import StartLog
+from jobtree.api.schema.quantities import MINUTE
+from jobtree.core import REQUEUES, RUN_ENDS, Action, Promise, Reason, RunKey
 
-RECLAIMED = str(Reason.RECLAIMED)  # the Run started, and lost its GPUs at the same instant
+SHORTEST_GUARD = 30 * MINUTE  # a Run that is stopped sooner than this did not get its promised start
+NOT_RECORDED = "NotRecorded"  # a promise was broken and no reason was recorded: that is a fault
+UNPAID = "Unpaid"  # its Run ran at the date, but not all of the promised width was paid
 
 
-class PromisedStart(msgspec.Struct):
-    """The promised start of a waiting Run."""
+class PromiseCount(msgspec.Struct):
+    """Promises of one confidence whose date has passed."""
 
-    earliest: int | None
-    slips: int = 0  # counted slips of its present Reservation
+    kept: int = 0
+    broken: int = 0
+
+
+class TrackedPromise(msgspec.Struct):
+    """What a Run was told about its start, and what became of it so far."""
+
+    created: int  # the creation time of the Run
+    due: int | None = None  # the earliest date ever told
+    width: int = 0  # the width promised for that date
+    conditional: bool = False
+    slips: int = 0  # of the present Reservation, already counted
     slipped: bool = False
+    reason: str = NOT_RECORDED  # why the promise would be broken, as it was last recorded
+    judged: bool = False
+
+
+class Guard(msgspec.Struct):
+    """A promise that was kept at its date and must not be stopped yet."""
+
+    promise: TrackedPromise
+    until: int
 
 
 class PromiseLog:
-    def __init__(self) -> None:
+    """The promises of all Runs of a replay, by Run. Instants are milliseconds of the planner's clock."""
+
+    def __init__(self, checkpoint: int | None, min_runtime: int) -> None:
+        self.guard = min(max(checkpoint or 0, SHORTEST_GUARD), max(min_runtime, SHORTEST_GUARD))
         self.made = 0
-        self.dated = 0
-        self.kept = 0
+        self.firm, self.conditional = PromiseCount(), PromiseCount()
         self.slipped = 0
-        self.withdrawn = 0  # the Run ended before the date: it had started provisionally or opportunistically
+        self.withdrawn = 0  # by cancel, edit or the Run's own failure
         self.slip_reasons: dict[str, int] = {}
-        self.errors = array("q")  # milliseconds, of those with a date
-        self._starts: StartLog[PromisedStart] = StartLog()
+        self.broken_reasons: dict[str, int] = {}
+        self.errors = array("q")  # start minus date, of promises whose date has passed
+        self.promised_waits = array("q")  # date minus creation, of the same
+        self._tracked: dict[RunKey, TrackedPromise] = {}
+        self._due: list[tuple[int, RunKey]] = []
+        self._guards: dict[RunKey, Guard] = {}
+        self._late: dict[RunKey, int] = {}  # dates of broken promises whose Run has not started since
+        self._started: dict[RunKey, int] = {}  # when the running Runs started
+        self._new_starts: list[RunKey] = []  # since the last judgement
+        self._paid_widths: dict[RunKey, int] = {}  # of the running Runs
 
-    def record_action(self, action: Action, at: int) -> None:
-        """Counts what an action means for the promise of its Run; ``at`` is an instant of the planner."""
-        promise, run_key, waiting = action.promise, action.run_key, self._starts.waiting
+    # Events
+
+    def note(self, action: Action, paid_width: int, *, conditional: bool) -> None:
+        """Notes an action whose leases were applied: ``paid_width`` is what its Run is paid for since.
+
+        ``conditional`` says whether the promise of the action counts on money of the family.
+        """
+        run_key, promise = action.run_key, action.promise
+        self._paid_widths[run_key] = paid_width
         if action.kind in REQUEUES:
-            self._starts.undo_start(run_key)
-        if promise is None:
+            self._stop(run_key, action)
+        elif action.kind in RUN_ENDS:
+            self._end(run_key, action)
+        elif action.kind == "Start":
+            self._started[run_key] = action.at
+            self._new_starts.append(run_key)
+        if promise is not None and action.kind in ("Reserve", "Move"):
+            self._tell(run_key, promise, conditional=conditional, is_new=action.kind == "Reserve")
+        elif action.kind == "Withdraw" and action.cause.reason in (Reason.CANCELLED, Reason.EDITED):
+            self._withdraw(run_key)
+
+    def judge(self, before: int) -> None:
+        """Judges the promises whose date is before that instant, by how their Runs are now."""
+        for run_key in self._new_starts:
+            if run_key in self._late and run_key in self._started:  # the start was not undone at once
+                self.errors.append(self._started[run_key] - self._late.pop(run_key))
+        self._new_starts.clear()
+        while self._due and self._due[0][0] < before:
+            due, run_key = heappop(self._due)
+            tracked = self._tracked.get(run_key)
+            if tracked is not None and tracked.due == due and not tracked.judged:
+                self._judge(run_key, tracked, due)
+
+    # Verdicts
+
+    def _judge(self, run_key: RunKey, tracked: TrackedPromise, due: int) -> None:
+        self.promised_waits.append(due - tracked.created)
+        self.slipped += tracked.slipped
+        started = self._started.get(run_key)
+        if started is None:
+            tracked.judged = True
+            self._late[run_key] = due
+            self._break(tracked, tracked.reason)
             return
-        if action.kind == "Reserve":
+        self.errors.append(started - due)
+        del self._tracked[run_key]
+        if self._paid_widths[run_key] < tracked.width:
+            self._break(tracked, UNPAID)
+        else:
+            self._count(tracked).kept += 1
+            self._guards[run_key] = Guard(tracked, due + self.guard)
+
+    def _break(self, tracked: TrackedPromise, reason: str) -> None:
+        self._count(tracked).broken += 1
+        self.broken_reasons[reason] = self.broken_reasons.get(reason, 0) + 1
+
+    def _count(self, tracked: TrackedPromise) -> PromiseCount:
+        return self.conditional if tracked.conditional else self.firm
+
+    # What happens to a Run
+
+    def _stop(self, run_key: RunKey, action: Action) -> None:
+        reason = str(action.cause.reason)
+        self._started.pop(run_key, None)
+        guard = self._guards.pop(run_key, None)
+        if guard is not None and action.at < guard.until:
+            self._count(guard.promise).kept -= 1
+            self._break(guard.promise, reason)
+        if run_key in self._tracked:
+            self._tracked[run_key].reason = reason
+
+    def _end(self, run_key: RunKey, action: Action) -> None:
+        """A Run that completes before its date keeps its promise; one that fails withdraws it."""
+        tracked = self._tracked.get(run_key)
+        if tracked is not None and tracked.due is not None and not tracked.judged:
+            if action.kind == "Complete":
+                self.promised_waits.append(tracked.due - tracked.created)
+                self.slipped += tracked.slipped
+                self._count(tracked).kept += 1
+                self.errors.append(self._started[run_key] - tracked.due)
+            else:
+                self.withdrawn += 1
+        for by_run in (self._tracked, self._guards, self._late, self._started, self._paid_widths):
+            by_run.pop(run_key, None)
+
+    def _withdraw(self, run_key: RunKey) -> None:
+        tracked = self._tracked.pop(run_key, None)
+        self.withdrawn += tracked is not None and tracked.due is not None and not tracked.judged
+
+    def _tell(self, run_key: RunKey, promise: Promise, *, conditional: bool, is_new: bool) -> None:
+        """A Reservation is made, or moves."""
+        tracked = self._tracked.get(run_key)
+        if is_new:
             self.made += 1
-            self._record_reservation(waiting.setdefault(run_key, PromisedStart(promise.at)), promise.at)
-        elif action.kind == "Move":
-            self._moved(waiting[run_key], promise.at, [slip.reason for slip in promise.slips])
-        elif action.kind in KEEPS_PROMISE:
-            self._starts.record_start(run_key, at)
-        elif waiting.pop(run_key, None) is not None:
-            self.withdrawn += 1
-
-    def close_instant(self) -> None:
-        """Counts the starts of this instant."""
-        for promised, at in self._starts.close_instant():
-            self._count(promised, at)
-
-    def _record_reservation(self, promised: PromisedStart, at: int | None) -> None:
-        """Counts a Reservation, which may be another one after a start that was undone."""
-        promised.slips = 0
-        if promised.earliest is not None and (at is None or at > promised.earliest):
-            self.slip_reasons[RECLAIMED] = self.slip_reasons.get(RECLAIMED, 0) + 1
-            promised.slipped = True
-        self._keep_earliest(promised, at)
-
-    def _moved(self, promised: PromisedStart, at: int | None, slips: list[str]) -> None:
-        for reason in slips[promised.slips :]:
-            self.slip_reasons[reason] = self.slip_reasons.get(reason, 0) + 1
-        promised.slips = len(slips)
-        promised.slipped = promised.slipped or bool(slips)
-        self._keep_earliest(promised, at)
-
-    @staticmethod
-    def _keep_earliest(promised: PromisedStart, at: int | None) -> None:
-        if at is not None:
-            promised.earliest = at if promised.earliest is None else min(at, promised.earliest)
-
-    def _count(self, promised: PromisedStart, at: int) -> None:
-        if promised.earliest is not None:
-            error = at - promised.earliest
-            self.dated += 1
-            self.kept += error < SECOND
-            self.slipped += promised.slipped
-            self.errors.append(error)
+            if tracked is None or tracked.judged:  # what was told for the former wait is over
+                tracked = self._tracked[run_key] = TrackedPromise(promise.creation_order[0])
+            tracked.slips = 0
+        if tracked is None:
+            return
+        for slip in promise.slips[tracked.slips :]:
+            self.slip_reasons[slip.reason] = self.slip_reasons.get(slip.reason, 0) + 1
+            tracked.slipped, tracked.reason = True, slip.reason
+        tracked.slips = len(promise.slips)
+        if promise.at is not None and (tracked.due is None or promise.at < tracked.due):
+            tracked.due, tracked.width, tracked.conditional = promise.at, promise.width, conditional
+            heappush(self._due, (promise.at, run_key))

@@ -1,7 +1,7 @@
 """Compares two reports side by side: the main figures, and their differences."""
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -39,10 +39,11 @@ def rows(first: Report, second: Report) -> list[ComparisonRow]:
             "idle beside busy", 100 * before.fleet.fragmentation, 100 * after.fleet.fragmentation, "%", 1
         ),
     ]
-    for name in ("wait_seconds", "completion_seconds", "slowdown"):
+    for name in ("wait_seconds", "completion_seconds", "not_running_seconds", "slowdown"):
         spread, after_spread = getattr(before.all_jobs, name), getattr(after.all_jobs, name)
-        word, _, unit = name.partition("_")
-        decimals, unit = (0, "s") if unit else (1, "")
+        word, decimals, unit = name.removesuffix("_seconds").replace("_", " "), 1, ""
+        if name.endswith("_seconds"):
+            decimals, unit = 0, "s"
         figures += [
             ComparisonRow(
                 f"{word} {part}", getattr(spread, part), getattr(after_spread, part), unit, decimals
@@ -54,7 +55,19 @@ def rows(first: Report, second: Report) -> list[ComparisonRow]:
         ComparisonRow(
             "stops", sum(stop.count for stop in before.stops), sum(stop.count for stop in after.stops)
         ),
-        ComparisonRow("promises kept", kept_share(before), kept_share(after), "%", 2),
+        ComparisonRow(
+            "stops per job", before.stopped_jobs.stops_per_job, after.stopped_jobs.stops_per_job, "", 3
+        ),
+        ComparisonRow("jobs stopped", before.stopped_jobs.jobs, after.stopped_jobs.jobs),
+        ComparisonRow("most stops of a job", before.stopped_jobs.most_stops, after.stopped_jobs.most_stops),
+        ComparisonRow("firm promises kept", kept_share(before, "firm"), kept_share(after, "firm"), "%", 2),
+        ComparisonRow(
+            "conditional ones kept",
+            kept_share(before, "conditional"),
+            kept_share(after, "conditional"),
+            "%",
+            2,
+        ),
         ComparisonRow("error of promises p99", last_error(before), last_error(after), "s"),
         *(
             ComparisonRow(
@@ -69,8 +82,11 @@ def rows(first: Report, second: Report) -> list[ComparisonRow]:
     return figures + team_rows(first, second)
 
 
-def kept_share(result: Result) -> float | None:
-    return None if result.promises is None else 100 * result.promises.kept_share
+def kept_share(result: Result, confidence: Literal["firm", "conditional"]) -> float | None:
+    if result.promises is None:
+        return None
+    promises = result.promises.firm if confidence == "firm" else result.promises.conditional
+    return 100 * promises.kept_share
 
 
 def last_error(result: Result) -> float | None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from jobtree.simulation.reports.comparison import cells, rows as side_by_side
-from jobtree.simulation.reports.report import Report, Spread, Times
+from jobtree.simulation.reports.report import Report, Result, Spread, Times
 from jobtree.simulation.reports.svg_plots import Axis, PlotLine, chart, paint
 
 STYLE = """
@@ -140,22 +140,30 @@ def summary(report: Report) -> list[tuple[str, str]]:
         ("wait: mean, p50, p90, p99", figures(jobs.wait_seconds, "s")),
         ("completion: mean, p50, p90, p99", figures(jobs.completion_seconds, "s")),
         ("slowdown: mean, p50, p90, p99", figures(jobs.slowdown)),
-        ("work lost to stops", percent(result.lost_share)),
+        ("not running: mean, p50, p90, p99", figures(jobs.not_running_seconds, "s")),
+        ("work lost to stops and restarts", percent(result.lost_share)),
+        ("stops per job", f"{result.stopped_jobs.stops_per_job:.3f}"),
+        ("jobs stopped, most stops of one", stopped_jobs(result)),
         ("fairness (Jain)", f"{result.fairness:.3f}"),
         ("jobs not finished", f"{result.unfinished:,}"),
     ]
     if result.promises is not None:
         promises = result.promises
         rows.append(("promises made, with a date", f"{promises.made:,}, {promises.dated:,}"))
-        rows.append(
+        rows += [
+            (f"kept, of {promises.firm.dated:,} firm", percent(promises.firm.kept_share)),
             (
-                "kept, slipped, withdrawn",
-                f"{percent(promises.kept_share)}, {promises.slipped:,}, {promises.withdrawn:,}",
-            )
-        )
+                f"kept, of {promises.conditional.dated:,} conditional",
+                percent(promises.conditional.kept_share),
+            ),
+            ("slipped, withdrawn", f"{promises.slipped:,}, {promises.withdrawn:,}"),
+        ]
+        wait = promises.promised_wait_seconds
+        rows.append(("promised wait: mean, p50, p90, p99", figures(wait, "s")))
         error = promises.error_seconds
         rows.append(("error of promises: mean, p50, p90, p99", figures(error, "s")))
         rows += [(f"slipped: {reason}", f"{count:,}") for reason, count in promises.slip_reasons.items()]
+        rows += [(f"not kept: {reason}", f"{count:,}") for reason, count in promises.broken_reasons.items()]
     if result.expected is not None:
         parts = f"{percent(result.expected.by_p50)}, {percent(result.expected.by_p90)}"
         rows.append((f"started by expected p50, p90 (of {result.expected.told:,})", parts))
@@ -164,6 +172,10 @@ def summary(report: Report) -> list[tuple[str, str]]:
         for stop in result.stops
     ]
     return rows
+
+
+def stopped_jobs(result: Result) -> str:
+    return f"{result.stopped_jobs.jobs:,}, {result.stopped_jobs.most_stops:,}"
 
 
 def percent(share: float) -> str:

@@ -1,9 +1,10 @@
 """The report of a replay: figures with stable names, for people, scripts and comparisons.
 
 Shares are between 0 and 1, times in seconds, amounts in GPU-hours. Waiting is the time to the first start;
-completion is from submission to the end; slowdown is completion over the work's own duration (of ten
-seconds at least). Fragmentation is the part of idle GPUs that sit beside busy ones on their node. Fairness
-is Jain's index over the part that each team got of what it asked for within its budget, at most all of it.
+completion is from submission to the end. Not running is completion less the work's own duration: all waits,
+restarts and work that was done again. Slowdown is completion over the work's own duration (of ten seconds at
+least). Fragmentation is the part of idle GPUs that sit beside busy ones on their node. Fairness is Jain's
+index over the part that each team got of what it asked for within its budget, at most all of it.
 """
 
 from typing import Literal
@@ -29,6 +30,7 @@ class Times(Wire):
     jobs: int
     wait_seconds: Spread
     completion_seconds: Spread
+    not_running_seconds: Spread
     slowdown: Spread
 
 
@@ -44,9 +46,11 @@ class ReplayInputs(Wire):
     gpus: int
     domains: int
     budgets: dict[str, int]  # GPUs by team
+    pod_gpus: int  # the pod size with the most work
     declares: str
     checkpoint_seconds: float | None
     on_notice: Literal["Ignore", "Checkpoint"]
+    restart_cost_seconds: float
     outages: int
     seed: int
     what_if: tuple[str, ...]
@@ -64,15 +68,30 @@ class FleetUsage(Wire):
     fragmentation: float
 
 
+class KeptPromises(Wire):
+    """Promises of one confidence whose date has passed."""
+
+    dated: int
+    kept: int
+    kept_share: float
+
+
 class PromiseStatistics(Wire):
+    """Kept: at the earliest date ever told the Run had finished, or ran, paid, and was not stopped soon."""
+
     made: int
     dated: int
     kept: int
+    broken: int
     slipped: int
     withdrawn: int
     kept_share: float
+    firm: KeptPromises
+    conditional: KeptPromises
+    promised_wait_seconds: Spread  # from the creation of the Run to the date
     error_seconds: Spread
     slip_reasons: dict[str, int]
+    broken_reasons: dict[str, int]
 
 
 class EstimateStatistics(Wire):
@@ -89,11 +108,23 @@ class StopStatistics(Wire):
     lost_gpu_hours: float
 
 
+class StoppedJobs(Wire):
+    """How often jobs were stopped, by anything. A row is that of the trace."""
+
+    stops_per_job: float
+    jobs: int
+    most_stops: int
+    most_stops_row: int | None
+    longest_not_running_seconds: float
+    longest_not_running_row: int | None
+
+
 class BudgetUse(Wire):
     """The grant of the budgets of a team, and the use of its jobs by any payer, while jobs arrive."""
 
     team: str
     granted_gpus: int
+    unusable_gpus: int  # of these, what no pod of the usual size can use
     granted_gpu_hours: float
     used_gpu_hours: float
     use: float
@@ -120,7 +151,9 @@ class Result(Wire):
     promises: PromiseStatistics | None
     expected: EstimateStatistics | None
     stops: tuple[StopStatistics, ...]
-    lost_share: float
+    stopped_jobs: StoppedJobs
+    restart_gpu_hours: float
+    lost_share: float  # of all work done, with what stops lost and restarts cost
     budgets: tuple[BudgetUse, ...]
     fairness: float
     series: Series

@@ -5,21 +5,24 @@ from itertools import accumulate
 
 from jobtree.api.kinds.policy import SIM_API_VERSION
 from jobtree.api.schema.quantities import HOUR, SECOND
+from jobtree.core import default_pod_size
 from jobtree.simulation.inputs.replay_setup import ReplaySetup
 from jobtree.simulation.replay.engine import Simulation
 from jobtree.simulation.replay.estimate_log import EstimateLog
 from jobtree.simulation.replay.meter import NEVER, Meter
-from jobtree.simulation.replay.promise_log import PromiseLog
+from jobtree.simulation.replay.promise_log import PromiseCount, PromiseLog
 from jobtree.simulation.reports.report import (
     BudgetUse,
     EstimateStatistics,
     FleetUsage,
+    KeptPromises,
     PromiseStatistics,
     ReplayInputs,
     Report,
     Result,
     Series,
     Spread,
+    StoppedJobs,
     StopStatistics,
     Times,
     rounded,
@@ -53,9 +56,11 @@ def given(setup: ReplaySetup, policy: str, trace_name: str, what_if: Sequence[st
         gpus=setup.gpus,
         domains=len({node.domain for node in setup.nodes}),
         budgets=dict(zip(trace.teams, setup.granted(), strict=True)),
+        pod_gpus=usual_pod_size(setup),
         declares=behavior.declares,
         checkpoint_seconds=None if behavior.checkpoint is None else rounded(behavior.checkpoint / SECOND),
         on_notice="Checkpoint" if behavior.notice else "Ignore",
+        restart_cost_seconds=rounded(behavior.restart_cost / SECOND),
         outages=len(setup.outages),
         seed=behavior.seed,
         what_if=tuple(what_if),
@@ -66,7 +71,7 @@ def result(setup: ReplaySetup, meter: Meter, jobtree: JobtreeScheduler | None) -
     trace, promises = setup.trace, jobtree.promises if jobtree else None
     done = [job for job in range(len(trace)) if meter.finish[job] != NEVER]
     budgets = budget_uses(setup, meter)
-    lost = sum(stops.lost for stops in meter.stops.values())
+    lost = sum(stops.lost for stops in meter.stops.values()) + meter.restart_lost
     return Result(
         finished=len(done),
         unfinished=len(trace) - len(done),
@@ -83,6 +88,8 @@ def result(setup: ReplaySetup, meter: Meter, jobtree: JobtreeScheduler | None) -
             StopStatistics(reason=reason, count=stops.count, lost_gpu_hours=rounded(stops.lost / HOUR))
             for reason, stops in sorted(meter.stops.items())
         ),
+        stopped_jobs=stopped_jobs(meter, done),
+        restart_gpu_hours=rounded(meter.restart_lost / HOUR),
         lost_share=rounded(lost / (lost + work_done(meter, done))) if done else 0.0,
         budgets=budgets,
         fairness=rounded(fairness(meter, budgets)),
@@ -141,7 +148,27 @@ def times(name: str, meter: Meter, jobs: Sequence[int]) -> Times:
         jobs=len(jobs),
         wait_seconds=spread([(meter.first_start[job] - trace.submit[job]) / SECOND for job in jobs]),
         completion_seconds=spread([completion / SECOND for completion in completions]),
+        not_running_seconds=spread([not_running(meter, job) / SECOND for job in jobs]),
         slowdown=spread([max(1.0, slowdown) for slowdown in slowdowns]),
+    )
+
+
+def not_running(meter: Meter, job: int) -> int:
+    """The milliseconds from submission to the end in which a job did not do what counts for its end."""
+    return meter.finish[job] - meter.trace.submit[job] - meter.trace.duration[job]
+
+
+def stopped_jobs(meter: Meter, done: Sequence[int]) -> StoppedJobs:
+    trace, stopped = meter.trace, meter.stopped
+    most = max(range(len(trace)), key=lambda job: (stopped[job], -job))
+    longest = max(done, key=lambda job: (not_running(meter, job), -job), default=None)
+    return StoppedJobs(
+        stops_per_job=rounded(sum(stopped) / len(trace)),
+        jobs=sum(count > 0 for count in stopped),
+        most_stops=stopped[most],
+        most_stops_row=trace.row[most] if stopped[most] else None,
+        longest_not_running_seconds=0.0 if longest is None else rounded(not_running(meter, longest) / SECOND),
+        longest_not_running_row=None if longest is None else trace.row[longest],
     )
 
 
@@ -167,16 +194,33 @@ def quantiles(milliseconds: Sequence[int]) -> tuple[float, ...]:
 
 
 def promise_statistics(promises: PromiseLog) -> PromiseStatistics:
+    counts = (promises.firm, promises.conditional)
+    kept, broken = sum(count.kept for count in counts), sum(count.broken for count in counts)
     return PromiseStatistics(
         made=promises.made,
-        dated=promises.dated,
-        kept=promises.kept,
+        dated=kept + broken,
+        kept=kept,
+        broken=broken,
         slipped=promises.slipped,
         withdrawn=promises.withdrawn,
-        kept_share=rounded(promises.kept / promises.dated) if promises.dated else 1.0,
+        kept_share=share_kept(kept, broken),
+        firm=kept_promises(promises.firm),
+        conditional=kept_promises(promises.conditional),
+        promised_wait_seconds=spread([wait / SECOND for wait in promises.promised_waits]),
         error_seconds=spread([error / SECOND for error in promises.errors]),
         slip_reasons=dict(sorted(promises.slip_reasons.items())),
+        broken_reasons=dict(sorted(promises.broken_reasons.items())),
     )
+
+
+def kept_promises(count: PromiseCount) -> KeptPromises:
+    return KeptPromises(
+        dated=count.kept + count.broken, kept=count.kept, kept_share=share_kept(count.kept, count.broken)
+    )
+
+
+def share_kept(kept: int, broken: int) -> float:
+    return rounded(kept / (kept + broken)) if kept + broken else 1.0
 
 
 def calibrated(estimates: EstimateLog) -> EstimateStatistics:
@@ -188,18 +232,30 @@ def calibrated(estimates: EstimateLog) -> EstimateStatistics:
     )
 
 
+def usual_pod_size(setup: ReplaySetup) -> int:
+    """The pod size with the most work in the trace; of equals, the smallest."""
+    biggest_node = max(node.gpus for node in setup.nodes)
+    work: dict[int, int] = {}
+    for gpus, duration in zip(setup.trace.gpus, setup.trace.duration, strict=True):
+        size = default_pod_size(gpus, biggest_node)
+        work[size] = work.get(size, 0) + gpus * duration
+    return min(work, key=lambda size: (-work[size], size))
+
+
 def budget_uses(setup: ReplaySetup, meter: Meter) -> tuple[BudgetUse, ...]:
+    unusable = setup.unusable(usual_pod_size(setup))
     hours = setup.granted_gpu_time(meter.begin, meter.end)
     return tuple(
         BudgetUse(
             team=team,
             granted_gpus=gpus,
+            unusable_gpus=crumbs,
             granted_gpu_hours=rounded(granted / HOUR),
             used_gpu_hours=rounded(level.in_window / HOUR),
             use=rounded(level.in_window / granted) if granted else 0.0,
         )
-        for team, gpus, granted, level in zip(
-            meter.trace.teams, setup.granted(), hours, meter.by_team, strict=True
+        for team, gpus, crumbs, granted, level in zip(
+            meter.trace.teams, setup.granted(), unusable, hours, meter.by_team, strict=True
         )
     )
 

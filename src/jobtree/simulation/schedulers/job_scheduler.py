@@ -18,6 +18,7 @@ class Running(NamedTuple):
     placement: Placement
     since: int
     until: int  # the end that the scheduler assumes
+    delay: int  # after a stop, it makes no progress for so long
 
 
 class Scheduler(Simulation):
@@ -47,13 +48,13 @@ class Scheduler(Simulation):
 
     def begin(self, job: int, placement: Placement, at: int) -> None:
         self.nodes.take(placement)
-        self.running[job] = Running(placement, at, at + self.assumed[job])
+        delay = self.meter.start(job, at)
+        self.running[job] = Running(placement, at, at + delay + self.assumed[job], delay)
         for node, gpus in placement:
             self.on_node[node].add(job)
             self.meter.take(node, gpus, at)
-        self.meter.start(job, at)
         self.meter.widen(job, self.trace.gpus[job], at)
-        self.expect_end(job, at + self.left[job])
+        self.expect_end(job, at + delay + self.left[job])
 
     def complete(self, job: int, at: int) -> None:
         self.release(job, at)
@@ -61,7 +62,8 @@ class Scheduler(Simulation):
 
     def halt(self, job: int, at: int, reason: str) -> None:
         """Stops a job, which waits again."""
-        ran = at - self.running[job].since
+        running = self.running[job]
+        ran = max(0, at - running.since - running.delay)
         self.release(job, at)
         kept = self.setup.behavior.kept(ran)
         self.left[job] -= kept

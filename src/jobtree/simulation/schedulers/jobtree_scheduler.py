@@ -19,6 +19,7 @@ from jobtree.core import (
     Plan,
     RunKey,
     World,
+    is_conditional,
     outcome_of,
     run_to_rest,
 )
@@ -41,12 +42,14 @@ class JobtreeScheduler(Simulation):
             self.world.put_node(node)
         for budget in setup.budgets:
             self.world.put_budget(budget)
-        self.promises = PromiseLog()
+        self.promises = PromiseLog(setup.behavior.checkpoint, setup.policy.min_runtime_ms)
         self.estimates = EstimateLog()
         self._numbers = {node.name: number for number, node in enumerate(setup.nodes)}
         self._work: dict[int, SimulatedWork] = {}
         self._declared = declared(setup.trace, setup.behavior)
         self._widths: dict[int, int] = {}
+        self._paid_widths: dict[int, int] = {}
+        self._started: dict[int, int] = {}  # when the running jobs started
         self._leases: dict[str, GpuLease] = {}
         self._closed: dict[int, list[str]] = {}  # names of the closed leases of each job
         self._provisional: set[int] = set()
@@ -58,6 +61,7 @@ class JobtreeScheduler(Simulation):
         return FOREVER if instant is None else max(instant - self.setup.epoch, self.now)
 
     def arrive_at(self, at: int) -> None:
+        self.promises.judge(before=at + self.setup.epoch)
         self.world.advance_clock(at + self.setup.epoch)
 
     def submit(self, job: int) -> None:
@@ -73,10 +77,10 @@ class JobtreeScheduler(Simulation):
     def node_up(self, node: int, at: int) -> None:  # noqa: ARG002  the simulation's signature
         self.world.put_node(self.setup.nodes[node])
 
-    def decide(self, at: int) -> None:  # noqa: ARG002  the world has its own clock
+    def decide(self, at: int) -> None:
         at_rest = run_to_rest(self.world, self._apply_plan, creates_children=False)
         assert at_rest, "something is still left to do after the last plan of an instant"
-        self.promises.close_instant()
+        self.promises.judge(before=at + self.setup.epoch + 1)
         self.estimates.close_instant(self.world)
 
     def _apply_plan(self, plan: Plan) -> None:
@@ -114,7 +118,8 @@ class JobtreeScheduler(Simulation):
         for lease in action.opens:
             self._leases[lease.name] = lease
             self._count_lease(lease, at, 1)
-        self.promises.record_action(action, action.at)
+        conditional = action.promise is not None and is_conditional(self.world, action.promise)
+        self.promises.note(action, self._paid_widths.get(job, 0), conditional=conditional)
         if action.kind == "Reserve":
             self.estimates.record_reservation(action.run_key)
         if action.kind in REQUEUES:
@@ -134,23 +139,27 @@ class JobtreeScheduler(Simulation):
         job = int(lease.run_key[1])
         self.meter.widen(job, sign * lease.gpus, at)
         self._widths[job] = self._widths.get(job, 0) + sign * lease.gpus
+        if lease.class_ != "Opportunistic":
+            self._paid_widths[job] = self._paid_widths.get(job, 0) + sign * lease.gpus
 
     def _continue(self, action: Action, job: int, width: int, at: int) -> None:
         """Starts the work, or continues it at another width."""
+        delay = 0
         if action.kind == "Start":
-            self.meter.start(job, at)
+            delay = self.meter.start(job, at)
+            self._started[job] = at
             self.estimates.starts.record_start(action.run_key, action.at)
             if action.provisional:
                 self._provisional.add(job)
         work = self._work[job]
-        work.resize(width, at)
+        work.resize(width, at, delay)
         self.expect_end(job, work.ends_at())
 
     def _stop(self, action: Action, job: int, at: int) -> None:
         """Stops a Run: with notice it has saved its state, else it returns to its last checkpoint."""
         work, behavior = self._work[job], self.setup.behavior
         self.expect_end(job, None)
-        if work.started_at == at and work.width:  # the same plan started it and stopped it for another Run
+        if self._started.pop(job, None) == at:  # the same plan started it and stopped it for another Run
             work.resize(0, at)
             self._provisional.discard(job)
             self.meter.undo_start(job, at)
@@ -172,14 +181,15 @@ class JobtreeScheduler(Simulation):
         done = work.progress(at)
         work.stop(at, self.setup.behavior.checkpoint)
         self.meter.interrupt(at, "NodeFailure", done - work.done)
-        work.resize(self._widths[job], at)
+        work.resize(self._widths[job], at, self.meter.restart(job, at))
         self.expect_end(job, work.ends_at())
 
     def _end_job(self, run_key: RunKey, job: int, at: int) -> None:
         self.meter.end_job(job, at)
         self.expect_end(job, None)
         self._provisional.discard(job)
-        del self._work[job], self._widths[job]
+        del self._work[job], self._widths[job], self._paid_widths[job]
+        self._started.pop(job, None)
         self.world.drop_run(run_key)
         self.world.forget_run(job_uid(job), self._closed.pop(job, ()))
         self.world.run_history.trim(self.setup.owners[self.trace.team[job]])

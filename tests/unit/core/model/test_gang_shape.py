@@ -32,11 +32,11 @@ def shape(asked: Run) -> GangShape:
         pytest.param(run("r", "o", 24, group=12), 8, 4, id="a group that no node holds: a divisor of it"),
         pytest.param(run("r", "o", 12, group=6), 8, 6, id="a group that a node holds: one pod"),
         pytest.param(run("r", "o", 12, group=8), 8, 4, id="also of the last, smaller group"),
-        pytest.param(run("r", "o", 12, group=6, malleable=(6, 18, 6)), 8, 6, id="malleable, a group is one pod"),
+        pytest.param(run("r", "o", 12, group=6, malleable=(6, 18, 6)), 8, 6, id="a malleable group"),
         pytest.param(run("r", "o", 128, group=32, malleable=(96, 160, 32)), 8, 8, id="malleable, grouped"),
         pytest.param(run("r", "o", 16, malleable=(8, 24, 4)), 8, 4, id="also of the step"),
         pytest.param(run("r", "o", 16, malleable=(12, 24, 4)), 8, 4, id="also of the minimum"),
-        pytest.param(run("r", "o", 6, malleable=(3, 6, 3)), 8, 1, id="malleable, ungrouped: a divisor of the step"),
+        pytest.param(run("r", "o", 6, malleable=(3, 6, 3)), 8, 1, id="malleable, ungrouped"),
         pytest.param(run("r", "o", 9, malleable=(3, 9, 2)), 8, 1, id="nothing in common"),
     ],
 )

@@ -51,8 +51,11 @@ def test_longest_duration_is_assumed_when_none_is_declared() -> None:
 
 
 def test_budgets_are_as_given_and_the_others_in_proportion_to_demand() -> None:
-    jobs = trace([Job(0, 100, 1, "a"), Job(0, 300, 1, "b"), Job(0, 100, 3, "c")])
-    budgets, owners = made_up_budgets(jobs, 100, {"a": "40%"})
+    jobs, nodes = (
+        trace([Job(0, 100, 1, "a"), Job(0, 300, 1, "b"), Job(0, 100, 3, "c")]),
+        made_up(10, 10, 1).nodes,
+    )
+    budgets, owners = made_up_budgets(jobs, nodes, {"a": "40%"})
     granted = {
         budget.spec.owner: [envelope.concurrency for envelope in budget.spec.envelopes] for budget in budgets
     }
@@ -60,17 +63,35 @@ def test_budgets_are_as_given_and_the_others_in_proportion_to_demand() -> None:
     assert owners == ("org:a", "org:b", "org:c")
     for wrong, rule in (({"d": "1"}, "the trace has a, b, c"), ({"a": "x"}, "must be GPUs such as 128")):
         with pytest.raises(InputError, match=rule):
-            made_up_budgets(jobs, 100, wrong)
+            made_up_budgets(jobs, nodes, wrong)
 
 
-def test_made_up_budgets_add_up_to_the_fleet() -> None:
+def test_made_up_budgets_are_whole_nodes_and_add_up_to_the_fleet() -> None:
+    """A pod has one payer: a node that two small budgets share could pay no pod that fills it."""
     jobs = trace([Job(0, 100, 1, team) for team in "abc"] + [Job(0, 1, 1, "d")])
-    budgets, _ = made_up_budgets(jobs, 64, {})
+    budgets, owners = made_up_budgets(jobs, made_up(8, 8, 1).nodes, {})
     granted = {
-        budget.metadata.name: envelope.concurrency for budget in budgets for envelope in budget.spec.envelopes
+        budget.metadata.name: [envelope.concurrency for envelope in budget.spec.envelopes]
+        for budget in budgets
     }
-    assert granted == {"a": 21, "b": 21, "c": 21, "d": 1}
-    assert in_proportion({"a": 2, "b": 2, "c": 1}, 8) == {"a": 3, "b": 3, "c": 2}
+    assert granted == {"org": [], "a": [24], "b": [24], "c": [16], "d": []}
+    assert owners == ("org:a", "org:b", "org:c", "org:d")
+
+
+@pytest.mark.parametrize(
+    ("demand", "gpus", "granted"),
+    [
+        pytest.param({"a": 2, "b": 2, "c": 1}, 64, {"a": 24, "b": 24, "c": 16}, id="largest remainder"),
+        pytest.param({"a": 9, "b": 1}, 16, {"a": 16, "b": 0}, id="less than half a node is none"),
+        pytest.param({"a": 1, "b": 2}, 20, {"a": 8, "b": 12}, id="no whole node is left"),
+        pytest.param({"a": 0}, 8, {"a": 8}, id="nothing wanted"),
+        pytest.param({}, 8, {}, id="no team"),
+    ],
+)
+def test_whole_nodes_are_shared_in_proportion(
+    demand: dict[str, int], gpus: int, granted: dict[str, int]
+) -> None:
+    assert in_proportion(demand, gpus, 8) == granted
 
 
 def test_names_of_teams_become_valid_owners() -> None:

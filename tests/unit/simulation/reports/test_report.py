@@ -90,6 +90,31 @@ def test_lost_work_is_not_useful() -> None:
     ]
 
 
+@pytest.mark.parametrize("policy", ["fifo", "jobtree"])
+def test_a_restart_costs_time_and_gpu_hours(policy: str) -> None:
+    """One node that fails at half time; the job has its checkpoint, and takes ten minutes to restart."""
+    behavior = UserBehavior(declares="exact", checkpoint=1000 * HOUR_S, restart_cost=600_000)
+    jobs = (Job(0, 2 * HOUR_S, 8), Job(10 * HOUR_S, 60, 1))
+    given = replay_setup(*jobs, behavior=behavior, outages=[(0, HOUR_S, 2 * HOUR_S)])
+    result = report_of(replay(policy, given), policy, "x").status
+    assert result.restart_gpu_hours == pytest.approx(8 / 6, abs=1e-5)
+    assert result.fleet.allocated_gpu_hours - result.fleet.useful_gpu_hours == pytest.approx(8 / 6, abs=1e-5)
+    assert result.all_jobs.not_running_seconds.p99 == HOUR_S + 600
+    stopped = result.stopped_jobs
+    assert (stopped.jobs, stopped.stops_per_job, stopped.most_stops, stopped.most_stops_row) == (1, 0.5, 1, 2)
+    assert (stopped.longest_not_running_seconds, stopped.longest_not_running_row) == (HOUR_S + 600, 2)
+
+
+def test_gpus_that_no_pod_of_the_usual_size_can_use_are_told() -> None:
+    """Most work is in pods of 8: of a budget of 13 GPUs, 5 can pay none."""
+    jobs = (Job(0, 2 * HOUR_S, 16, "a"), Job(0, 60, 1, "b"))
+    report = report_of(
+        replay("fifo", replay_setup(*jobs, nodes=2, budgets={"a": "13", "b": "3"})), "fifo", "x"
+    )
+    assert report.spec.pod_gpus == 8
+    assert [use.unusable_gpus for use in report.status.budgets] == [5, 3]
+
+
 def test_fairness_falls_when_a_team_gets_less_than_its_grant() -> None:
     """Each team is granted half of the node; one fills it, the other waits."""
     jobs = (Job(0, 10 * HOUR_S, 8, "a"), Job(0, HOUR_S * 8, 4, "b"), Job(10 * HOUR_S - 1, 60, 1, "b"))
@@ -114,7 +139,8 @@ def test_two_reports_are_compared_side_by_side() -> None:
     cells_by_row = {row.name: cells(row) for row in rows(reported(), reported("jobtree"))}
     assert cells_by_row["allocated"][1:3] == ("50.0 %", "50.0 %")
     assert cells_by_row["wait mean"][1] == "1,200 s"
-    assert cells_by_row["promises kept"][1] == cells_by_row["promises kept"][3] == "-"
+    for confidence in ("firm promises kept", "conditional ones kept"):
+        assert cells_by_row[confidence][1] == cells_by_row[confidence][3] == "-"
     assert cells_by_row["jobs"][1:] == ("3", "3", "+0")
     assert "wait mean, b" in cells_by_row
     assert cells_by_row["use of budget, b"][1] == "25.0 %"
@@ -140,9 +166,13 @@ def test_page_has_every_figure() -> None:
         "wait: mean, p50, p90, p99",
         "completion: mean, p50, p90, p99",
         "slowdown: mean, p50, p90, p99",
-        "kept, slipped, withdrawn",
+        "kept, of 1 firm",
+        "slipped, withdrawn",
+        "promised wait: mean, p50, p90, p99",
+        "not running: mean, p50, p90, p99",
+        "stops per job",
         "error of promises: mean, p50, p90, p99",
-        "work lost to stops",
+        "work lost to stops and restarts",
         "fairness (Jain)",
         "granted GPU-hours",
     ):

@@ -84,10 +84,12 @@ def check_ends_agree(setup: ReplaySetup) -> None:
 
 
 def check_counts(simulation: JobtreeScheduler) -> None:
-    """Checks the numbers of promises and of stops by a failed node."""
-    promises = simulation.promises
-    assert promises.kept <= promises.dated <= promises.made
-    assert len(promises.errors) == promises.dated > 0
+    """Promises are counted, and so are the stops by the node that failed."""
+    promises, counts = simulation.promises, (simulation.promises.firm, simulation.promises.conditional)
+    dated = sum(count.kept + count.broken for count in counts)
+    assert len(promises.errors) == len(promises.promised_waits) == dated > 0
+    assert dated <= promises.made
+    assert sum(promises.broken_reasons.values()) == sum(count.broken for count in counts)
     assert simulation.meter.stops["NodeFailure"].count >= 1
 
 

@@ -11,7 +11,7 @@ from jobtree.cli.shell.table import Column, print_table
 from jobtree.cli.shell.wording import age, counted_noun
 from jobtree.simulation.reports.comparison import cells, read_report, rows
 from jobtree.simulation.reports.html_page import headline, percent
-from jobtree.simulation.reports.report import Report, Spread, Times
+from jobtree.simulation.reports.report import KeptPromises, Report, Result, Spread, Times
 
 TIMES = (
     Column("JOBS OF"),
@@ -29,6 +29,7 @@ TIMES = (
 BUDGETS = (
     Column("TEAM"),
     Column("GPUS", right=True),
+    Column("UNUSABLE", rank=1, right=True),
     Column("GRANTED", right=True),
     Column("USED", right=True),
     Column("USE", right=True),
@@ -82,11 +83,16 @@ def report_lines(report: Report) -> Iterable[str]:
     if promises is not None:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in promises.slip_reasons.items())
         yield (
-            f"{promises.made:,} promises, {promises.dated:,} with a date: "
-            f"kept {percent(promises.kept_share)}, "
+            f"{promises.made:,} promises, {promises.dated:,} dates that have passed: "
             f"slipped {promises.slipped:,}{f' ({reasons})' if reasons else ''}"
         )
+        yield f"kept {kept_text('firm', promises.firm)}, {kept_text('conditional', promises.conditional)}"
+        if promises.broken:
+            causes = ", ".join(f"{reason} {count:,}" for reason, count in promises.broken_reasons.items())
+            yield f"not kept: {causes}"
         if promises.dated:
+            mean, p50, p90, p99 = ages(promises.promised_wait_seconds)
+            yield f"promised start minus submission: mean {mean}, p50 {p50}, p90 {p90}, p99 {p99}"
             mean, p50, p90, p99 = ages(promises.error_seconds)
             yield f"start minus promised start: mean {mean}, p50 {p50}, p90 {p90}, p99 {p99}"
     if result.expected is not None:
@@ -97,10 +103,39 @@ def report_lines(report: Report) -> Iterable[str]:
     stops = ", ".join(
         f"{stop.reason} {stop.count:,} ({stop.lost_gpu_hours:,.0f} GPU-hours)" for stop in result.stops
     )
+    if report.spec.restart_cost_seconds:
+        stops += f"{', ' if stops else ''}restarts ({result.restart_gpu_hours:,.0f} GPU-hours)"
     yield f"work lost to stops {percent(result.lost_share)}{f': {stops}' if stops else ''}"
+    yield from stopped_lines(result)
     yield f"fairness {result.fairness:.3f} (Jain, over teams)"
+    if unusable := sum(budget.unusable_gpus for budget in result.budgets):
+        granted = sum(budget.granted_gpus for budget in result.budgets)
+        yield (
+            f"{unusable:,} of {granted:,} budgeted GPUs can pay no pod of {report.spec.pod_gpus}, "
+            "the usual size: a pod has one payer"
+        )
     if result.unfinished:
         yield f"{result.unfinished:,} jobs never finished"
+
+
+def kept_text(confidence: str, promises: KeptPromises) -> str:
+    """``99.9 % of 1,200 firm ones``."""
+    return f"{100 * promises.kept_share:.2f} % of {promises.dated:,} {confidence}"
+
+
+def stopped_lines(result: Result) -> Iterable[str]:
+    idle, stopped = result.all_jobs.not_running_seconds, result.stopped_jobs
+    mean, p50, p90, p99 = ages(idle)
+    worst = ""
+    if stopped.longest_not_running_row is not None:
+        longest = age(round(1000 * stopped.longest_not_running_seconds))
+        worst = f"; longest {longest} (line {stopped.longest_not_running_row})"
+    yield f"not running: mean {mean}, p50 {p50}, p90 {p90}, p99 {p99}{worst}"
+    if stopped.jobs:
+        yield (
+            f"stops per job {stopped.stops_per_job:.3f}; {counted_noun(stopped.jobs, 'job')} stopped; "
+            f"most {stopped.most_stops:,} (line {stopped.most_stops_row})"
+        )
 
 
 def all_times(report: Report) -> list[Times]:
@@ -123,4 +158,4 @@ def ages(spread: Spread) -> list[str]:
 def budget_rows(report: Report) -> Iterable[list[str]]:
     for use in report.status.budgets:
         granted, used = f"{use.granted_gpu_hours:,.0f} h", f"{use.used_gpu_hours:,.0f} h"
-        yield [use.team, f"{use.granted_gpus:,}", granted, used, percent(use.use)]
+        yield [use.team, f"{use.granted_gpus:,}", f"{use.unusable_gpus:,}", granted, used, percent(use.use)]
