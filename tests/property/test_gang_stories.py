@@ -32,7 +32,7 @@ def test_stages_are_reclaimed_together_for_a_promise() -> None:
         calm=True,
     )
     cluster.submit(tree("flow", "org:a:y", [stage("small", 1), stage("wide", 4, **{"with": ["small"]})]))
-    cluster.submit(run("promised", "lab", 6))
+    cluster.submit(run("promised", "lab", 6, per_pod=3))
     assert cluster.lab.promised_at("promised") == 2 * HOUR
     cluster.live(2 * HOUR)
     assert cluster.lab.endings("flow-small") == [("Reclaimed", 2 * HOUR)]

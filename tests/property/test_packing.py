@@ -57,9 +57,13 @@ class PackingCluster:
         return 0 if node.cordoned else node.gpus - node.foreign_gpus - leased.bit_count()
 
     def pod_size(self, gang: Gang) -> int:
+        """P2: a group that fits on a node is one pod if groups are equal, else the least wasteful size."""
         biggest = max(node.gpus for node in self.fleet)
-        common = gcd(gang.group or gang.total, gang.total)
-        return gang.per_pod or max(size for size in range(1, biggest + 1) if common % size == 0)
+        group = gang.group or gang.total
+        if gang.per_pod is not None or (group <= biggest and gang.total % group == 0):
+            return gang.per_pod or group
+        sizes = [size for size in range(biggest, 0, -1) if gcd(group, gang.total) % size == 0]
+        return min(sizes, key=lambda size: biggest - biggest // size * size)
 
     def rooms(self, gang: Gang) -> dict[str, int]:
         """Returns the pods that each domain can take now."""

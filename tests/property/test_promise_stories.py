@@ -89,7 +89,7 @@ def test_steps_of_opportunistic_work_end_before_the_spares_that_the_rest_of_it_u
             budget("org:b", envelope(12), envelope(8, "second")),
         ],
     )
-    cluster.submit(run("batch", "org:a:x", 12))
+    cluster.submit(run("batch", "org:a:x", 12, per_pod=6))
     cluster.submit(run("elastic", "org:a:x", 3, malleable=(1, 3, 1), spares=2))
     cluster.submit(run("own", "org:b", 1), run("promised", "org:b", 4))
     cluster.submit(run("unpaid", "org", 3, malleable=(1, 4, 1), opportunistic=True))
@@ -192,7 +192,7 @@ def test_family_cannot_recall_a_promised_start_within_its_first_second() -> None
     cluster.cancel("first")
     assert cluster.lab.paid("guest") == {"Shared org/main": 4}
     assert cluster.lab.phase("owner") == "Pending"
-    assert cluster.lab["guest"].protected_until == cluster.now + SECOND
+    assert cluster.lab["guest"].recallable_from == cluster.now + SECOND
     assert cluster.lab.promised_at("owner") == 2 * HOUR
     cluster.live(SECOND)
     assert cluster.lab.endings("guest") == [("Recalled", SECOND), ("Reclaimed", SECOND)]
@@ -215,7 +215,7 @@ def test_leases_of_a_provisional_run_do_not_count_beside_its_own_promise() -> No
     cluster.submit(run("elastic", "lab", 5, malleable=(1, 7, 2)))
     cluster.submit(run("next", "org:b", 4))
     cluster.live(HOUR - 1)
-    cluster.submit(run("promised", "org:a:y", 6))
+    cluster.submit(run("promised", "org:a:y", 6, per_pod=3))
     cluster.submit(run("train", "lab", 1, checkpoint="10m"))
     assert cluster.lab["train"].provisional
     assert cluster.lab.paid("train") == {"Owned lab/hours": 1}

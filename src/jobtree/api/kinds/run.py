@@ -200,6 +200,7 @@ class Allocation(Wire):
 
     since: Time
     gpus_per_pod: Count
+    promised_start: Time | None = None  # the date of the promise that this start keeps, or came before
     leases: Annotated[tuple[AllocatedLease, ...], Meta(max_length=MAX_LEASES)] = ()
 
 

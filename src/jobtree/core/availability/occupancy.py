@@ -48,6 +48,7 @@ class LeaseOccupancy(NamedTuple):
 
     posted: PostedLease
     since: int | None
+    promised_start: int | None
     lotteries_lost: int
     parts: tuple[OccupiedGpus, ...]
     draw_notice: DrawNotice | None  # None: it cannot be drawn
@@ -58,6 +59,7 @@ class LeaseOccupancy(NamedTuple):
             self.posted is posted
             and run is not None
             and self.since == run.since
+            and self.promised_start == run.promised_start
             and self.lotteries_lost == run.lotteries_lost
         )
 
@@ -115,7 +117,9 @@ class OccupancyReader:
         if before is not None and before.is_current(posted, run):
             return before
         if run is None:
-            return LeaseOccupancy(posted, None, 0, tuple(self._parts(posted, ALWAYS_FREE, {})), None, None)
+            return LeaseOccupancy(
+                posted, None, None, 0, tuple(self._parts(posted, ALWAYS_FREE, {})), None, None
+            )
         policy, now = self._world.policy, self._world.now
         end, immune = self._end(run), immune_until(policy, run, now)
         malleable = run.shape is not None and run.shape.malleable
@@ -123,6 +127,7 @@ class OccupancyReader:
         occupancy = LeaseOccupancy(
             posted=posted,
             since=run.since,
+            promised_start=run.promised_start,
             lotteries_lost=run.lotteries_lost,
             parts=tuple(self._parts(posted, (end, end, min(end, immune)), shrinkable)),
             draw_notice=DrawNotice(immune, end, draw_notice_ms(policy, run.checkpoint_ms)),

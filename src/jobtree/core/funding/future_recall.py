@@ -55,8 +55,8 @@ def recallable_instants(world: World, envelope: EnvelopeState) -> Iterator[int]:
         yield recallable_from(world, reservation)
     for lease in envelope.leases.values() if envelope.by_class["shared"].amount else ():
         run = world.posted_leases[lease.name].run if lease.class_ == "Shared" else None
-        if run is not None and run.protected_until is not None:
-            yield run.protected_until
+        if run is not None and run.recallable_from is not None:
+            yield run.recallable_from
 
 
 def recallable_from(world: World, reservation: ReservedCharge) -> int:

@@ -79,7 +79,9 @@ def reclaim_actions(trial: Trial, run: RunState, at: int) -> list[ReclaimAction]
             lease
             for creation_order in world.queue
             for lease in world.runs[creation_order[1:]].leases.values()
-            if lease.role == "Opportunistic" and lease.flavor == run.flavor
+            if lease.role == "Opportunistic"
+            and lease.flavor == run.flavor
+            and world.runs[lease.run_key].is_reclaimable_at(at)
         ]
         widths: dict[RunKey, int] = {}  # of malleable Runs, after the actions listed so far
         actions += [
@@ -141,17 +143,12 @@ def opportunistic_reclaims(
 def recall_actions(trial: Trial, run: RunState, at: int) -> list[ReclaimAction]:
     """Actions that end what the Run's own envelopes pay for its family, newest first (C11).
 
-    Such a lease is not moved to another of these envelopes. A Run that was confirmed in this trial keeps its
-    payers for at least an instant (R5).
+    Such a lease is not moved to another of these envelopes.
     """
-    own_keys, confirmed = (
-        {envelope.key for envelope in own_envelopes(trial.world, run, at)},
-        trial.confirmed_runs(),
-    )
+    own_keys = {envelope.key for envelope in own_envelopes(trial.world, run, at)}
     return [
         partial(change_payer, trial, lease, at, "Recalled", own_keys)
         for lease in newest_first(recallable_leases(trial.world, run, at))
-        if lease.run_key not in confirmed
     ]
 
 

@@ -63,7 +63,6 @@ class Trial:
     def __init__(self, world: World) -> None:
         self.world = world
         self._journal: list[JournalEntry] = []
-        self._confirm_positions: list[int] = []  # of the actions in it that confirm a Run
 
     def checkpoint(self) -> int:
         return len(self._journal)
@@ -71,8 +70,6 @@ class Trial:
     def rollback(self, checkpoint: int = 0) -> None:
         """Undoes everything since the checkpoint, newest first."""
         journal, world = self._journal, self.world
-        while self._confirm_positions and self._confirm_positions[-1] >= checkpoint:
-            self._confirm_positions.pop()
         while len(journal) > checkpoint:
             entry = journal.pop()
             if isinstance(entry, ActionBegun):
@@ -135,8 +132,6 @@ class Trial:
     def begin_action(self, kind: ActionKind, run: RunState, at: int, cause: Cause, **details: Any) -> None:  # noqa: ANN401  fields of Action
         """Begins an action: leases of this Run that open and close from here on are part of it."""
         action = Action(kind, run.key, at, cause, **details)
-        if kind == "Confirm":
-            self._confirm_positions.append(len(self._journal))
         self._journal.append(ActionBegun(run, action, run.save_state()))
         self.world.run_transitions.apply(run, action)
 
@@ -150,11 +145,6 @@ class Trial:
             and entry.action.promise.number == promise.number
             for entry in self._journal
         )
-
-    def confirmed_runs(self) -> set[RunKey]:
-        """Interim Runs that got what they were promised in this trial."""
-        entries = [self._journal[position] for position in self._confirm_positions]
-        return {entry.action.run_key for entry in entries if isinstance(entry, ActionBegun)}
 
     def disturbed_runs(self) -> set[RunKey]:
         """Runs whose promises count on something that this trial used for a lease or a promise that moved.

@@ -1,6 +1,6 @@
 """Lists what could give way to a promise, as the case that is resolved, in the order of section 6."""
 
-from collections.abc import Iterator, Set as AbstractSet
+from collections.abc import Iterator
 
 import msgspec
 
@@ -26,16 +26,10 @@ class Victim(msgspec.Struct, frozen=True, eq=False):
 
 
 class PromiseCase:
-    """The case of one promise, and the Runs, leases and nodes that its entries stand for.
+    """The case of one promise, and the Runs, leases and nodes that its entries stand for."""
 
-    A Run that was confirmed at this very instant is as immune as one that starts at it.
-    """
-
-    def __init__(
-        self, world: World, run: RunState, promise: Promise, confirmed: AbstractSet[RunKey] = frozenset()
-    ) -> None:
+    def __init__(self, world: World, run: RunState, promise: Promise) -> None:
         self.world = world
-        self.confirmed = confirmed
         self.at = max(world.now, promise.at or 0)
         self.run = run
         self.promise = promise
@@ -191,7 +185,7 @@ class PromiseCase:
         return Victim(taking, run, tuple(leases))
 
     def _immune(self, run: RunState) -> bool:
-        return run.key in self.confirmed or immune_until(self.world.policy, run, self.world.now) > self.at
+        return immune_until(self.world.policy, run, self.world.now) > self.at
 
     def _tickets(self) -> Iterator[Ticket]:
         """X4: Runs with active GPUs here that are not immune, with the GPUs that X1–X3 leave them."""

@@ -3,19 +3,21 @@
 Everything that gives way is decided before anything ends. If the Run cannot start, all of it is rolled back.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from functools import partial
 
 from jobtree.api.kinds.lease import ClosureReason
-from jobtree.core.funding.cover import funding_refusals
+from jobtree.api.schema.quantities import MILLI
+from jobtree.core.funding.cover import funding_refusals, payable
 from jobtree.core.funding.future_funding import funding_at
+from jobtree.core.funding.payer_candidates import payer_candidates
 from jobtree.core.lottery.draw import nonce_for
 from jobtree.core.lottery.resolution_record import BeaconInput, Record, make_record, make_refused_record
 from jobtree.core.model.gpu_lease import EnvelopeKey, GpuLease
 from jobtree.core.model.promise import CreationOrder, Precedence, Promise
 from jobtree.core.model.reasons import Cause, Reason
 from jobtree.core.operations.gang_layout import GangLayout
-from jobtree.core.operations.payer_changes import keeps_other_promises, repay_opportunistic
+from jobtree.core.operations.payer_changes import keeps_other_promises, repay, repay_opportunistic
 from jobtree.core.operations.promise_changes import make_promise
 from jobtree.core.operations.reclaim import (
     ReclaimAction,
@@ -60,7 +62,7 @@ def resolve_all(trial: Trial, run: RunState) -> Reason | None:
     for member in sorted(trial.world.run_graph.members(run), key=in_promise_order):
         promise = member.promise
         if promise is not None:
-            case = PromiseCase(trial.world, member, promise, trial.confirmed_runs())
+            case = PromiseCase(trial.world, member, promise)
             record = draw_and_record(trial.world, member, promise, case)
             if record.commitment != promise.commitment:
                 return Reason.KEY_CHANGED
@@ -114,6 +116,34 @@ def confirm_in_place(trial: Trial, run: RunState, promise: Promise) -> bool:
         return run.promise is None
     trial.begin_action("Confirm", run, now, Cause(Reason.ACTIVATED, promise.name), promise=promise)
     if keeps_other_promises(trial.world, run):
+        charge_promised_payers(trial, run, promise)
+        return True
+    trial.rollback(checkpoint)
+    return False
+
+
+def charge_promised_payers(trial: Trial, run: RunState, promise: Promise) -> None:
+    """Charges a confirmed Run to the payers that it was promised, where its family pays for it now.
+
+    Family charges on these payers are recalled if needed. If they cannot pay, the present payers continue.
+    """
+    promised = {key for key, _ in promise.funding}
+    for lease in sorted(run.leases.values(), key=lambda lease: (lease.group, lease.name)):
+        if lease.class_ == "Shared" and lease.payer not in promised:
+            charge = partial(charge_to, trial, run, lease, promised)
+            if not charge():
+                reclaim_least(trial, recall_actions(trial, run, trial.world.now), lambda: True, charge)
+
+
+def charge_to(trial: Trial, run: RunState, lease: GpuLease, payers: Container[EnvelopeKey]) -> bool:
+    """Charges the slots of a lease to these payers only, if they can pay and no other promise breaks."""
+    world, checkpoint = trial.world, trial.checkpoint()
+    others = {candidate.envelope.key for candidate in payer_candidates(world, run)}
+    others = {key for key in others if key not in payers}
+    cause = Cause(Reason.ADMITTED, run.owner, lease.gpus, lease.gpus)
+    trial.begin_action("Repay", run, world.now, cause)
+    trial.close(lease.name, world.now, "Repaid")
+    if repay(trial, run, lease, world.now, others) and keeps_other_promises(world, run):
         return True
     trial.rollback(checkpoint)
     return False
@@ -150,34 +180,54 @@ def resolve(
 def start_as_promised(trial: Trial, run: RunState, promise: Promise, cause: Cause) -> bool:
     """Starts in the promised slice, charged to the promised payers, on whom other promises count as well.
 
-    Other payers may be charged if no other promise breaks, or if nothing else helps. Before that, provisional
-    work that uses the promised budget ends (R6).
+    If these pay for relatives now, the family charges are recalled (C11). Other payers may be charged if no
+    other promise breaks, or if nothing else helps. Before that, provisional work that uses the promised
+    budget ends (R6).
     """
-    checkpoint, promised = trial.checkpoint(), dict(promise.funding)
-
-    def attempt(payers: dict[EnvelopeKey, int] | None) -> bool:
-        before_attempt, now = trial.checkpoint(), trial.world.now
-        trial.begin_action("Start", run, now, cause, pod_size=promise.pod_size)
-        pod_size, slice_ = promise.pod_size, dict(promise.domain_gpus)
-        placed = GangLayout(
-            trial, run, pod_size, now, "Start", promised_slice=slice_, promised_payers=payers
-        ).place(promise.width)
-        if not placed:
-            trial.rollback(before_attempt)
-        return placed
-
-    if attempt(promised) or (attempt(None) and keeps_other_promises(trial.world, run)):
+    checkpoint = trial.checkpoint()
+    as_promised = partial(attempt_start, trial, run, promise, cause, dict(promise.funding))
+    by_anybody = partial(attempt_start, trial, run, promise, cause, None)
+    if as_promised():
+        return True
+    can_pay = partial(promised_payers_can_pay, trial.world, run, promise)
+    if not can_pay() and reclaim_least(
+        trial, recall_actions(trial, run, trial.world.now), can_pay, as_promised
+    ):
+        return True
+    if by_anybody() and keeps_other_promises(trial.world, run):
         return True
     trial.rollback(checkpoint)
-    return any(
-        reclaim_least(
-            trial,
-            provisional_reclaims_for(trial, run, promise, payers),
-            lambda: True,
-            partial(attempt, payers),
+    return (
+        any(
+            reclaim_least(trial, provisional_reclaims_for(trial, run, promise, payers), lambda: True, attempt)
+            for payers, attempt in ((dict(promise.funding), as_promised), (None, by_anybody))
         )
-        for payers in (promised, None)
-    ) or attempt(None)
+        or by_anybody()
+    )
+
+
+def attempt_start(
+    trial: Trial, run: RunState, promise: Promise, cause: Cause, payers: dict[EnvelopeKey, int] | None
+) -> bool:
+    """Starts the Run in the promised slice, charged to these payers; None: to any that may pay."""
+    checkpoint, now, pod_size = trial.checkpoint(), trial.world.now, promise.pod_size
+    trial.begin_action("Start", run, now, cause, pod_size=pod_size)
+    slice_ = dict(promise.domain_gpus)
+    layout = GangLayout(trial, run, pod_size, now, "Start", promised_slice=slice_, promised_payers=payers)
+    if layout.place(promise.width):
+        return True
+    trial.rollback(checkpoint)
+    return False
+
+
+def promised_payers_can_pay(world: World, run: RunState, promise: Promise) -> bool:
+    """Whether each promised payer has enough free budget for its part now."""
+    parts = dict(promise.funding)
+    return all(
+        payable(world, run, candidate, MILLI, world.now) >= parts[candidate.envelope.key]
+        for candidate in payer_candidates(world, run)
+        if candidate.envelope.key in parts
+    )
 
 
 def apply_decision(trial: Trial, case: PromiseCase, record: Record, cause: Cause) -> None:

@@ -7,6 +7,7 @@ opportunistically, if it may. Else it waits, and its verdict has every cause.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from jobtree.core.funding.conditional_promise import is_conditional
 from jobtree.core.funding.cover import funding_refusals
 from jobtree.core.model.gang_shape import GangShape
 from jobtree.core.model.gpu_lease import RunKey
@@ -117,7 +118,7 @@ def start_funded(  # noqa: PLR0913, PLR0917  whose, of what shape, where, and wh
 
 def start_interim(trial: Trial, run: RunState, shape: GangShape, flavor: FlavorPool, pod_size: int) -> bool:
     """Starts provisionally on what is promised to others, or opportunistically; keeps the Reservation."""
-    if shape.checkpoint is not None and start_provisionally(trial, run, shape, pod_size):
+    if shape.checkpoint is not None and start_provisionally(trial, run, shape.widths(), pod_size):
         return True
     reachable_gpus = flavor.free + flavor.spare_slots if shape.allow_opportunistic else 0
     return any(
@@ -132,7 +133,7 @@ def start_at_width(
     """Starts at that width: on free slots, else on those of opportunistic work, else with recalled budget."""
     start = StartAttempt(trial, run, width, pod_size)
     return (
-        start.attempt()
+        start.attempt_on_free_slots()
         or (hints.may_start_by_reclaim(run) and start.reclaim())
         or (hints.may_start_by_recall(run) and start.recall())
     )
@@ -158,6 +159,23 @@ class StartAttempt:
             cause = Cause(Reason.SUPERSEDED, promise.name)
             trial.begin_action("Supersede", run, self._now, cause, promise=promise)
         return True
+
+    def attempt_on_free_slots(self) -> bool:
+        """The same; a Run with a firm promise keeps it, if it can, where its family pays (R7)."""
+        run, checkpoint, promise = self._run, self._trial.checkpoint(), self._run.promise
+        if not self.attempt():
+            return False
+        if (
+            run.shape is None
+            or run.shape.checkpoint is None
+            or promise is None
+            or promise.at is None
+            or not any(lease.class_ == "Shared" for lease in run.leases.values())
+            or is_conditional(self._world, promise)
+        ):
+            return True
+        self._trial.rollback(checkpoint)
+        return start_provisionally(self._trial, run, [self._width], self._pod_size) or self.attempt()
 
     def _begin(self) -> None:
         cause = Cause(Reason.ADMITTED, self._run.owner, self._width, self._width)
@@ -200,9 +218,9 @@ class StartAttempt:
         )
 
     def _may_make_room(self, actions: Sequence[ReclaimAction]) -> bool:
-        """Whether the Run might fit after all these actions and the end of all opportunistic work.
+        """Whether the Run fits after all these actions and the end of all opportunistic work.
 
-        If it does not fit then, it does not fit after fewer actions either, so these need not be tried.
+        If it does not fit then, fewer actions are not tried.
         """
         trial, checkpoint, fits = self._trial, self._trial.checkpoint(), False
         for action in actions:
@@ -211,7 +229,8 @@ class StartAttempt:
             action()
         if trial.checkpoint() > checkpoint:
             self._begin()
-            fits = may_fit(GangLayout(trial, self._run, self._pod_size, self._now, "Start"), self._width)
+            layout = GangLayout(trial, self._run, self._pod_size, self._now, "Start")
+            fits = may_fit(layout, self._width) and layout.place(self._width)
         trial.rollback(checkpoint)
         return fits
 
@@ -228,10 +247,10 @@ def may_fit(layout: GangLayout, width: int) -> bool:
     return missing <= 0
 
 
-def start_provisionally(trial: Trial, run: RunState, shape: GangShape, pod_size: int) -> bool:
+def start_provisionally(trial: Trial, run: RunState, widths: Iterable[int], pod_size: int) -> bool:
     """Starts on promised slots or budget for as long as enough time remains (R6)."""
     now = trial.world.now
-    for width in shape.widths():
+    for width in widths:
         checkpoint = trial.checkpoint()
         cause = Cause(Reason.PROVISIONAL, "", width, width)
         trial.begin_action("Start", run, now, cause, pod_size=pod_size, provisional=True)

@@ -119,7 +119,7 @@ def width_of(run: RunState) -> Width | None:
 def status_allocation(run: RunState) -> Allocation | None:
     if run.phase != "Running" or run.since is None:
         return None
-    return run_allocation.build_allocation(run.leases.values(), run.since, run.pod_size)
+    return run_allocation.build_allocation(run.leases.values(), run.since, run.promised_start, run.pod_size)
 
 
 def funding_status(world: World, run: RunState) -> list[FundingShare]:

@@ -23,8 +23,11 @@ def immunity_ms(policy: Policy, lotteries_lost: int) -> int:
 
 
 def immune_until(policy: Policy, run: RunState, now: int) -> int:
-    """Returns the instant until which a Run is immune; a waiting Run counts as starting now."""
-    start = now if run.since is None else run.since
+    """Returns the instant until which a Run is immune; a waiting Run counts as starting now.
+
+    An early start counts from its promised date, so that it does not cost the Run that date (R7).
+    """
+    start = now if run.since is None else max(run.since, run.promised_start or 0)
     return start + immunity_ms(policy, run.lotteries_lost)
 
 

@@ -19,9 +19,12 @@ from jobtree.api.schema.quantities import (
 from jobtree.core.model.gpu_lease import GpuLease, count_slots
 
 
-def build_allocation(leases: Iterable[GpuLease], since: int, pod_size: int) -> Allocation:
+def build_allocation(
+    leases: Iterable[GpuLease], since: int, promised_start: int | None, pod_size: int
+) -> Allocation:
     return Allocation(
         since=format_time(since),
+        promised_start=None if promised_start is None else format_time(promised_start),
         gpus_per_pod=pod_size,
         leases=tuple(allocated_lease(lease) for lease in sorted(leases, key=lambda lease: lease.name)),
     )

@@ -24,6 +24,7 @@ from jobtree.core.runs.run_usage import RunUsage
 FINISHED = frozenset({"Completed", "Failed"})
 MIN_RESTART_DELAY = 10 * SECOND
 MAX_RESTART_DELAY = 10 * MINUTE
+PROTECTION_MS = 30 * MINUTE  # for so long a promised start keeps its slots, whoever pays (R5)
 
 PodSlots = tuple[str, int]  # the node of a pod, and the mask of its slots there
 GroupRank = tuple[int, int]  # a group, and the position of a pod in it
@@ -54,6 +55,7 @@ SAVED_FIELDS = (
     "resume_at",
     "leases_opened",
     "lotteries_lost",
+    "promised_start",
     "provisional",
     "reservations_made",
 )
@@ -85,6 +87,7 @@ class RunState:
         "phase_at",
         "pod_size",
         "promise",
+        "promised_start",
         "provisional",
         "queue_checked_generation",
         "queued",
@@ -124,6 +127,8 @@ class RunState:
                 self.phase_at = max(self.phase_at, parse_time(condition.last_transition_time))
         allocation = status.allocation
         self.since = parse_time(allocation.since) if allocation else None
+        promised_start = allocation.promised_start if allocation else None
+        self.promised_start = parse_time(promised_start) if promised_start else None  # of this admission
         self.pod_size = allocation.gpus_per_pod if allocation else 0
         self.revision = status.revision  # how many decisions changed its leases or its attempt
         self.attempt = status.attempt
@@ -188,10 +193,12 @@ class RunState:
 
     def start(self, at: int, pod_size: int, *, provisional: bool) -> None:
         self.since, self.pod_size, self.provisional = at, pod_size, provisional
+        promised_at = None if self.promise is None or provisional else self.promise.at
+        self.promised_start = None if promised_at is None else max(at, promised_at)
 
     def requeue(self, *, lost_lottery: bool) -> None:
         """Records that all its leases end; with a promise it is reserved again."""
-        self.since, self.pod_size, self.provisional = None, 0, False
+        self.since, self.pod_size, self.provisional, self.promised_start = None, 0, False, None
         self.lotteries_lost += lost_lottery
         if self.promise is not None:
             self.phase = "Reserved"
@@ -216,6 +223,10 @@ class RunState:
             delay = restart_delay(self.restarts) if action.counts_as_restart else 0
             self.resume_at = action.at + delay
         self.changed_at = action.at
+
+    def confirm(self, at: int) -> None:
+        """Records that interim work gets at that instant what it was promised."""
+        self.provisional, self.promised_start = False, at
 
     def end_provisional(self) -> None:
         self.provisional = False
@@ -395,21 +406,36 @@ class RunState:
         return self.promise.at if is_interim and self.promise is not None else None
 
     @property
-    def protected_until(self) -> int | None:
-        """Until when the family cannot recall what it pays for a start that was promised; None if it can.
+    def _has_shared_leases(self) -> bool:
+        return any(lease.class_ == "Shared" for lease in self.leases.values())
 
-        A promised start holds for a second against the Runs of the owner that pays (R5). After that its
-        family charges can be recalled like any others (C11).
+    @property
+    def recallable_from(self) -> int | None:
+        """From when the family may recall what it pays for a start; None if it may at any time.
+
+        A Run that had a Reservation is safe for a second after its start, or after its promised start.
         """
-        shared = any(lease.class_ == "Shared" for lease in self.leases.values())
-        if self.since is None or not self.reservations_made or self.promise is not None or not shared:
-            return None
-        return self.since + SECOND
+        start = self.promised_start
+        if start is None and self.reservations_made and self.promise is None:
+            start = self.since
+        return start + SECOND if start is not None and self._has_shared_leases else None
 
     def is_recallable_at(self, at: int) -> bool:
-        """Whether what its family pays for it can be recalled at that instant."""
-        until = self.protected_until
-        return until is None or at >= until
+        """Whether what its family pays for it can be recalled at that instant (C11)."""
+        until = self.recallable_from
+        return until is None or not until - SECOND <= at < until
+
+    @property
+    def reclaimable_from(self) -> int | None:
+        """From when a promised start that lost its payers, or may lose them, gives way; None: at any time."""
+        if self.promised_start is None or not (self.opportunistic_gpus or self._has_shared_leases):
+            return None
+        return self.promised_start + PROTECTION_MS
+
+    def is_reclaimable_at(self, at: int) -> bool:
+        """Whether its opportunistic work may end for a funded start: not soon after a promised start (R5)."""
+        until = self.reclaimable_from
+        return until is None or not until - PROTECTION_MS <= at < until
 
     @property
     def waits_for_funding(self) -> bool:

@@ -95,7 +95,7 @@ class LeaseIntake:
         self._node_lifecycle.recheck_if_on_failed_node(run)
         run_queue = self._indexes.run_queue
         run_queue.update_growth(run)
-        run_queue.schedule_recall(run, confirmed=False)
+        run_queue.schedule_recall(run)
         run_queue.update(run)
 
     def _resume(self, run: RunState) -> None:

@@ -12,7 +12,6 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 
-from jobtree.api.schema.quantities import SECOND
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.promise import CreationOrder
 from jobtree.core.runs.rank_assignment import reassign_ranks
@@ -151,18 +150,12 @@ class RunQueue:
             heappush(self._growth_times, (at, run.key))
             self._timers.schedule_run(run)
 
-    def schedule_recall(self, run: RunState, *, confirmed: bool) -> None:
-        """Schedules when the family may recall what it pays for a start that was promised.
-
-        For a Run that was provisional and is confirmed now, that is a second from now, even if it has run for
-        longer than a second.
-        """
-        now, until = self._timers.now, run.protected_until
-        if until is not None and confirmed:
-            until = now + SECOND
-        if until is not None and until > now:
-            heappush(self._reconsider_times, (until, run.flavor))
-            self._timers.schedule_run(run)
+    def schedule_recall(self, run: RunState) -> None:
+        """Schedules when a promised start may lose its payers of the family, and then its slots."""
+        for until in (run.recallable_from, run.reclaimable_from):
+            if until is not None and until > self._timers.now:
+                heappush(self._reconsider_times, (until, run.flavor))
+                self._timers.schedule_run(run)
 
     def schedule_payer_check(self, run: RunState, at: int | None) -> None:
         """Schedules when the opportunistic GPUs of a Run may find a payer; None: never."""

@@ -33,9 +33,11 @@ class RunTransitions:
             run.requeue(lost_lottery=action.kind == "Preempt")
         elif action.kind in SETS_PROMISE or action.kind in CLEARS_PROMISE:
             promise_index.set(run, action.promise if action.kind in SETS_PROMISE else None)
-            if action.kind in ("Activate", "Confirm") and run.provisional:
-                run.end_provisional()
-                promise_index.invalidate_profiles(run)
+            if action.kind == "Confirm":
+                was_provisional = run.provisional
+                run.confirm(action.at)
+                if was_provisional:
+                    promise_index.invalidate_profiles(run)
         if run.phase in FINISHED:
             run.end_provisional()
         self._indexes.reindex(run)

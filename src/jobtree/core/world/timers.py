@@ -139,9 +139,12 @@ class TimerQueue:
         return self._if_future(may_grow_at(run) if run is not None and run.wants_growth else None)
 
     def _recall_instant(self, key: RunKey) -> int | None:
-        """Returns when the family may recall what it pays for a start that was promised."""
+        """Returns when a promised start may next lose its payers of the family, or its slots."""
         run = self._runs.get(key)
-        return self._if_future(run.protected_until if run is not None else None)
+        if run is None:
+            return None
+        ends = (self._if_future(run.recallable_from), self._if_future(run.reclaimable_from))
+        return min((at for at in ends if at is not None), default=None)
 
     def _repay_instant(self, key: RunKey) -> int | None:
         """Returns when the opportunistic GPUs of a Run may find a payer."""

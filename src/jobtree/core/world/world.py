@@ -260,8 +260,8 @@ class World:
         self._apply_leases(run, action)
         if action.kind in NEW_ATTEMPT_KINDS or run.phase != "Running":
             run.clear_rank_losses()
-        if action.kind == "Start" or action.kind in CLEARS_PROMISE:
-            self.run_queue.schedule_recall(run, confirmed=action.kind == "Confirm")
+        if action.kind in ("Start", "Demote") or action.kind in CLEARS_PROMISE:
+            self.run_queue.schedule_recall(run)
             self.run_queue.update_growth(run)  # interim work does not grow
         if action.kind == "Cancel":
             self.run_lifecycle.drop(action.run_key)

@@ -33,7 +33,7 @@ class TrackedPromise(msgspec.Struct):
 
     created: int  # the creation time of the Run
     due: int | None = None  # the earliest date ever told
-    width: int = 0  # the width promised for that date
+    gpus: int = 0  # the width promised for that date
     conditional: bool = False
     slips: int = 0  # of the present Reservation, already counted
     slipped: bool = False
@@ -115,7 +115,7 @@ class PromiseLog:
             return
         self.errors.append(started - due)
         del self._tracked[run_key]
-        if self._paid_widths[run_key] < tracked.width:
+        if self._paid_widths[run_key] < tracked.gpus:
             self._break(tracked, UNPAID)
         else:
             self._count(tracked).kept += 1
@@ -173,5 +173,5 @@ class PromiseLog:
             tracked.slipped, tracked.reason = True, slip.reason
         tracked.slips = len(promise.slips)
         if promise.at is not None and (tracked.due is None or promise.at < tracked.due):
-            tracked.due, tracked.width, tracked.conditional = promise.at, promise.width, conditional
+            tracked.due, tracked.gpus, tracked.conditional = promise.at, promise.width, conditional
             heappush(self._due, (promise.at, run_key))

@@ -304,14 +304,16 @@ def test_run_without_a_checkpoint_that_lacks_a_spare_is_due_after_a_minute() -> 
     assert first(lab) == (TimerKind.GROWTH, MINUTE)
 
 
-def test_family_charge_of_a_promised_start_is_due_a_second_after_the_start() -> None:
-    """R5: until then, the owner that pays cannot recall it."""
+def test_family_charge_of_a_promised_start_is_due_after_a_second_and_its_slots_after_half_an_hour() -> None:
+    """R5: until then, the owner that pays cannot recall it, and cannot take its slots."""
     lab = Lab(nodes("nv-a", 1), budget("org"), budget("org:own", 8), budget("org:kin"))
     lab.submit(run("earlier", "org:own", 8, max_duration="1h"), run("kin", "org:kin", 8, at=1))
     lab.live(HOUR)
     assert lab.paid("kin") == {"Shared org-own/main": 8}
     assert first(lab) == (TimerKind.RECALL, HOUR + SECOND)
     lab.world.advance_clock(T0 + HOUR + SECOND)
+    assert first(lab) == (TimerKind.RECALL, HOUR + 30 * MINUTE)
+    lab.world.advance_clock(T0 + HOUR + 30 * MINUTE)
     assert first(lab) is None
 
 
