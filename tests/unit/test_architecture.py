@@ -1,4 +1,4 @@
-"""The core does no I/O and reads no clock.
+"""The core does no I/O and reads no clock, and the name of a class names one class.
 
 The import contracts in pyproject.toml refuse modules. These tests refuse calls: built-ins that read or write,
 imports by name, and methods that read the clock.
@@ -12,7 +12,8 @@ import pytest
 
 import jobtree
 
-CORE = Path(jobtree.__file__).parent / "core"
+PACKAGE = Path(jobtree.__file__).parent
+CORE = PACKAGE / "core"
 
 FORBIDDEN_BUILTINS = {"__import__", "breakpoint", "compile", "eval", "exec", "input", "open", "print"}
 FORBIDDEN_METHODS = {"now", "today", "utcnow"}
@@ -55,3 +56,12 @@ def test_core_module_does_no_io_and_reads_no_clock(path: Path) -> None:
 )
 def test_forbidden_calls_are_reported(source: str, expected: list[str]) -> None:
     assert list(offences(source)) == expected
+
+
+def test_class_name_is_defined_once() -> None:
+    modules_by_class: dict[str, list[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                modules_by_class.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+    assert {name: modules for name, modules in modules_by_class.items() if len(modules) > 1} == {}

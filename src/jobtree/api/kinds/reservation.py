@@ -76,7 +76,7 @@ class ExpectedStart(Wire):
     p90: Time
 
 
-class FirstEstimate(Wire):
+class FirstExpectedStart(Wire):
     """The first expected start of the Run and its actual start, from which later forecasts are calibrated."""
 
     at: Time
@@ -142,7 +142,7 @@ class ReservationStatus(Wire):
     terms: Terms | None = None
     members: Annotated[tuple[MemberTerms, ...], Meta(max_length=64)] = ()
     forecast: Forecast | None = None
-    told: FirstEstimate | None = None
+    told: FirstExpectedStart | None = None
     slips: Annotated[tuple[Slip, ...], Meta(max_length=256)] = ()
     lottery: dict[str, Any] | None = None
     lotteries: Annotated[tuple[dict[str, Any], ...], Meta(max_length=64)] = ()  # of further stages

@@ -194,13 +194,13 @@ def promise_from_reservation(reservation: wire.Reservation, run: RunState, stage
     )
 
 
-def first_estimate_object(world: World, name: RunKey) -> wire.FirstEstimate | None:
+def first_estimate_object(world: World, name: RunKey) -> wire.FirstExpectedStart | None:
     """Returns the expected start that a Reservation reported first; None if it reported none."""
     first = world.start_calibration.of(name)
     return (
         None
         if first is None
-        else wire.FirstEstimate(
+        else wire.FirstExpectedStart(
             at=format_time(first.at),
             p50=format_time(first.p50),
             p90=format_time(first.p90),
