@@ -41,6 +41,12 @@ def payable(world: World, run: RunState, candidate: PayerCandidate, rate: int, a
     return min([gpus for _, _, gpus in payer_limits(world, run, candidate, rate, at)])
 
 
+def payable_gpus(world: World, run: RunState, pod_size: int, at: int) -> int:
+    """GPUs in whole pods that all payers of the Run could pay for at that instant, each by its own limits."""
+    payers = payer_candidates(world, run)
+    return sum([payable(world, run, payer, MILLI, at) // pod_size * pod_size for payer in payers])
+
+
 def payable_from(world: World, run: RunState) -> int | None:
     """Returns when hours suffice for more opportunistic GPUs of the Run than now; None: never.
 

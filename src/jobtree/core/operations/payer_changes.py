@@ -4,18 +4,20 @@ No pod is touched. The same slots get another payer, or none: the Run then keeps
 needs them.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+
+import msgspec
 
 from jobtree.api.kinds.lease import ClosureReason, OpenReason, Role
-from jobtree.core.accounts.envelope_accounts import Account, EnvelopeState
+from jobtree.core.accounts.envelope_accounts import EnvelopeState
 from jobtree.core.funding.cover import payable
 from jobtree.core.funding.payer_candidates import payer_candidates
-from jobtree.core.model.gpu_lease import EnvelopeKey, GpuLease, join_pods, pods_of
+from jobtree.core.model.gpu_lease import EnvelopeKey, GpuLease, count_slots, join_pods, pods_of
 from jobtree.core.model.outcomes import REPAY_REASONS
 from jobtree.core.model.reasons import Cause, Reason
 from jobtree.core.operations.promise_changes import broken_reason, exhausts_own_promise
 from jobtree.core.operations.trial import LeaseTerms, Trial, promises_affected_by
-from jobtree.core.runs.run_state import RunState
+from jobtree.core.runs.run_state import PodSlots, RunState
 from jobtree.core.supply.node_slots import selector_matches
 from jobtree.core.world.timers import exhaustion_instants
 from jobtree.core.world.world import World
@@ -55,17 +57,35 @@ def end_leases_under_quota(trial: Trial, tree: RunState, at: int) -> None:
 
 
 def apply_budget_cuts(trial: Trial) -> None:
-    """Finds other payers for leases above the new limits of edited Budgets, newest first (C10)."""
+    """Finds other payers for pods above the new limits of edited Budgets, newest leases first (C10)."""
     world = trial.world
     for key in sorted(world.budgets.edited_envelopes):
         envelope = world.budgets.envelopes[key]
         for lease in newest_first(envelope.leases.values()):
-            if not envelope.open_at(world.now) or any(overdrawn(a) for a in envelope.accounts(lease)):
-                change_payer(trial, lease, world.now, "BudgetExhausted", {key})
+            excess = lease.gpus if not envelope.open_at(world.now) else excess_gpus(envelope, lease)
+            change_payer_of_gpus(trial, lease, excess, world.now, "BudgetExhausted", {key})
 
 
-def overdrawn(account: Account) -> bool:
-    return account.charge > account.max_charge
+def excess_gpus(envelope: EnvelopeState, lease: GpuLease) -> int:
+    """Returns how many GPUs of the lease exceed a limit of its payer."""
+    excess_charge = max(account.charge - account.max_charge for account in envelope.accounts(lease))
+    return 0 if excess_charge <= 0 else -(-excess_charge // lease.rate) if lease.rate else lease.gpus
+
+
+def change_payer_of_gpus(  # noqa: PLR0913, PLR0917  of how many GPUs of which lease, when, why, by whom not
+    trial: Trial,
+    lease: GpuLease,
+    gpus: int,
+    at: int,
+    reason: ClosureReason,
+    without: Collection[EnvelopeKey],
+) -> None:
+    """Changes the payer of the last pods of a lease that have at least so many GPUs; the others continue."""
+    if gpus <= 0:
+        return
+    pod_size = trial.world.runs[lease.run_key].pod_size
+    pods = list(pods_of(lease.slots, pod_size))
+    change_payer(trial, lease, at, reason, without, pods[-min(len(pods), -(-gpus // pod_size)) :])
 
 
 def newest_first(leases: Collection[GpuLease]) -> list[GpuLease]:
@@ -82,27 +102,34 @@ def in_queue_order(trial: Trial, leases: Collection[GpuLease]) -> list[GpuLease]
     )
 
 
-def change_payer(
-    trial: Trial, lease: GpuLease, at: int, reason: ClosureReason, without: Collection[EnvelopeKey]
+def change_payer(  # noqa: PLR0913, PLR0917  of which lease and pods, when, why, by whom not
+    trial: Trial,
+    lease: GpuLease,
+    at: int,
+    reason: ClosureReason,
+    without: Collection[EnvelopeKey],
+    pods: Sequence[PodSlots] | None = None,
 ) -> None:
-    """Ends a lease and charges its slots to other envelopes; if none can pay, demotes it or drops a spare."""
+    """Charges these pods of a lease (None: all) to other envelopes; else demotes them, or drops spares."""
     run = trial.world.runs[lease.run_key]
     at = max(at, lease.start)
+    pods = list(pods_of(lease.slots, run.pod_size)) if pods is None else pods
+    slots = join_pods(pods)
+    part = msgspec.structs.replace(lease, slots=slots, gpus=count_slots(slots))
+    cause = Cause(REPAY_REASONS[reason], "/".join(lease.payer), 0, part.gpus)
     checkpoint = trial.checkpoint()
-    trial.begin_action("Repay", run, at, Cause(REPAY_REASONS[reason], "/".join(lease.payer), 0, lease.gpus))
-    trial.close(lease.name, at, reason)
-    if repay(trial, run, lease, at, without) and not exhausts_own_promise(trial.world, run):
+    trial.begin_action("Repay", run, at, cause)
+    trial.end_pods(run, lease.name, pods, at, reason)
+    if repay(trial, run, part, at, without) and not exhausts_own_promise(trial.world, run):
         return
     trial.rollback(checkpoint)
     if lease.role == "Spare":
-        trial.begin_action(
-            "DropSpare", run, at, Cause(REPAY_REASONS[reason], "/".join(lease.payer), 0, lease.gpus)
-        )
-        trial.close(lease.name, at, reason)
+        trial.begin_action("DropSpare", run, at, cause)
+        trial.end_pods(run, lease.name, pods, at, reason)
         return
-    trial.begin_action("Demote", run, at, Cause(Reason.DEMOTED, "/".join(lease.payer), 0, lease.gpus))
-    trial.close(lease.name, at, reason)
-    demote(trial, run, lease, at)
+    trial.begin_action("Demote", run, at, Cause(Reason.DEMOTED, "/".join(lease.payer), 0, part.gpus))
+    trial.end_pods(run, lease.name, pods, at, reason)
+    demote(trial, run, part, at)
 
 
 def repay(  # noqa: PLR0913, PLR0917  whose slots, from when, by whom not, and why

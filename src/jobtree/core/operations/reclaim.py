@@ -4,16 +4,17 @@ Work is ended newest first, as much as a start needs; then everything that the s
 is restored. If the start fails, nothing is ended.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from jobtree.api.kinds.lease import ClosureReason, Role
 from jobtree.core.accounts.envelope_accounts import EnvelopeState
 from jobtree.core.availability.shrink_steps import LeasePart
-from jobtree.core.model.gpu_lease import GpuLease, RunKey, join_pods, lease_number, pods_of
+from jobtree.core.funding.cover import payable_gpus
+from jobtree.core.model.gpu_lease import GpuLease, RunKey, lease_number, pods_of
 from jobtree.core.model.reasons import Cause, Reason
-from jobtree.core.operations.payer_changes import change_payer, newest_first
-from jobtree.core.operations.trial import LeaseTerms, Trial
+from jobtree.core.operations.payer_changes import change_payer, change_payer_of_gpus, newest_first
+from jobtree.core.operations.trial import Trial
 from jobtree.core.runs.run_state import PodSlots, RunState
 from jobtree.core.world.world import World
 
@@ -140,6 +141,31 @@ def opportunistic_reclaims(
         yield partial(shrink_opportunistic_first, trial, run, width, at)
 
 
+def recalls_for_start(trial: Trial, run: RunState, at: int, width: int, pod_size: int) -> list[ReclaimAction]:
+    """Recalls for a start at that width: of each lease first as many pods as budget lacks, then the rest."""
+    own_keys = {envelope.key for envelope in own_envelopes(trial.world, run, at)}
+
+    def recall_pods(lease: GpuLease) -> None:
+        if lease.name not in trial.world.posted_leases:
+            return  # it was recalled with the rest of another lease
+        missing = width - payable_gpus(trial.world, run, pod_size, at)
+        gpus = missing if 0 < missing < lease.gpus else lease.gpus
+        change_payer_of_gpus(trial, lease, gpus, at, "Recalled", own_keys)
+
+    def recall_rest(lease: GpuLease) -> None:
+        rest = trial.world.runs[lease.run_key].leases.values()
+        for other in newest_first([other for other in rest if other.class_ == "Shared"]):
+            if other.payer == lease.payer and other.group == lease.group:
+                change_payer(trial, other, at, "Recalled", own_keys)
+
+    actions: list[ReclaimAction] = []
+    for lease in newest_first(recallable_leases(trial.world, run, at)):
+        actions.append(partial(recall_pods, lease))
+        if lease.gpus > trial.world.runs[lease.run_key].pod_size:
+            actions.append(partial(recall_rest, lease))
+    return actions
+
+
 def recall_actions(trial: Trial, run: RunState, at: int) -> list[ReclaimAction]:
     """Actions that end what the Run's own envelopes pay for its family, newest first (C11).
 
@@ -227,19 +253,6 @@ def close_all(trial: Trial, leases: Sequence[GpuLease], at: int, reason: Closure
         trial.close(lease.name, at, reason)
 
 
-def end_pods(  # noqa: PLR0913, PLR0917  which pods of whose lease, when and why
-    trial: Trial, run: RunState, name: str, pods: Collection[PodSlots], at: int, reason: ClosureReason
-) -> GpuLease:
-    """Ends these pods of a lease; a new lease with the same payer goes on with the others at that instant."""
-    lease = trial.close(name, at, reason)
-    kept = [pod for pod in pods_of(lease.slots, run.pod_size) if pod not in pods]
-    if kept:
-        envelope = trial.world.budgets.envelope(lease.payer, lease.payer_owner, lease.flavor)
-        terms = LeaseTerms(envelope, lease.class_, lease.role, lease.group)
-        trial.open(run, terms, join_pods(kept), at, "Continue")
-    return lease
-
-
 def end_lease_parts(
     trial: Trial, run: RunState, parts: Iterable[LeasePart], at: int, reason: ClosureReason
 ) -> None:
@@ -248,7 +261,7 @@ def end_lease_parts(
     for part in parts:
         lost_pods.setdefault(part.lease, set()).add((part.node, part.mask))
     for name in sorted(lost_pods):
-        end_pods(trial, run, name, lost_pods[name], at, reason)
+        trial.end_pods(run, name, lost_pods[name], at, reason)
     drop_orphaned_spares(trial, run, at)
 
 
@@ -269,6 +282,6 @@ def end_pods_of_role(trial: Trial, run: RunState, role: Role, gpus: int, at: int
         lease = leases.pop()
         pods = list(pods_of(lease.slots, run.pod_size))
         lost_pods = pods[max(0, len(pods) - gpus // run.pod_size) :]
-        end_pods(trial, run, lease.name, lost_pods, at, reason)
+        trial.end_pods(run, lease.name, lost_pods, at, reason)
         gpus -= len(lost_pods) * run.pod_size
     return gpus

@@ -7,7 +7,7 @@ The versions of domains and envelopes are saved with each lease that opens or cl
 rollback: the answers that were cached before are valid again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import msgspec
@@ -15,12 +15,12 @@ import msgspec
 from jobtree.api.kinds.lease import ClosureReason, LeaseClass, OpenReason, Role
 from jobtree.core.accounts.envelope_accounts import FOREVER, EnvelopeState
 from jobtree.core.model.actions import Action, LeaseClosing
-from jobtree.core.model.gpu_lease import GpuLease, RunKey, Slots, count_slots
+from jobtree.core.model.gpu_lease import GpuLease, RunKey, Slots, count_slots, join_pods, pods_of
 from jobtree.core.model.outcomes import REQUEUES, ActionKind
 from jobtree.core.model.promise import Promise
 from jobtree.core.model.reasons import Cause
 from jobtree.core.model.versioned_cache import SavedVersions
-from jobtree.core.runs.run_state import RunState, SavedRunState
+from jobtree.core.runs.run_state import PodSlots, RunState, SavedRunState
 from jobtree.core.supply.domain import Domain
 from jobtree.core.world.open_leases import PostedLease
 from jobtree.core.world.world import World
@@ -128,6 +128,18 @@ class Trial:
         closed = self.world.open_leases.close(name, at)
         self._journal.append(LeaseClosed(closed, versions, at, reason))
         return closed.lease
+
+    def end_pods(
+        self, run: RunState, name: str, pods: Collection[PodSlots], at: int, reason: ClosureReason
+    ) -> GpuLease:
+        """Ends these pods of a lease; the others continue with the same payer, in a lease of their own."""
+        lease = self.close(name, at, reason)
+        kept = [pod for pod in pods_of(lease.slots, run.pod_size) if pod not in pods]
+        if kept:
+            envelope = self.world.budgets.envelope(lease.payer, lease.payer_owner, lease.flavor)
+            terms = LeaseTerms(envelope, lease.class_, lease.role, lease.group)
+            self.open(run, terms, join_pods(kept), at, "Continue")
+        return lease
 
     def begin_action(self, kind: ActionKind, run: RunState, at: int, cause: Cause, **details: Any) -> None:  # noqa: ANN401  fields of Action
         """Begins an action: leases of this Run that open and close from here on are part of it."""

@@ -24,6 +24,7 @@ from jobtree.core.operations.reclaim import (
     end_lease_parts,
     evict_from_spare,
     recall_actions,
+    recalls_for_start,
     reclaim_least,
     requeue,
 )
@@ -168,7 +169,8 @@ def resolve(
     def recall() -> bool:
         if not funding_refusals(world, run, promise.width, promise.pod_size, world.now, anywhere=True):
             return False
-        return reclaim_least(trial, recall_actions(trial, run, world.now), funded, begin)
+        recalls = recalls_for_start(trial, run, world.now, promise.width, promise.pod_size)
+        return reclaim_least(trial, recalls, funded, begin)
 
     if not begin() and not recall():
         _, lacking = funding_at(world, run, promise.width, promise.pod_size, world.now, promise.precedence)
@@ -191,7 +193,10 @@ def start_as_promised(trial: Trial, run: RunState, promise: Promise, cause: Caus
         return True
     can_pay = partial(promised_payers_can_pay, trial.world, run, promise)
     if not can_pay() and reclaim_least(
-        trial, recall_actions(trial, run, trial.world.now), can_pay, as_promised
+        trial,
+        recalls_for_start(trial, run, trial.world.now, promise.width, promise.pod_size),
+        can_pay,
+        as_promised,
     ):
         return True
     if by_anybody() and keeps_other_promises(trial.world, run):

@@ -19,8 +19,8 @@ from jobtree.core.operations.reclaim import (
     ReclaimAction,
     is_funded_without_provisional,
     provisional_gpus,
-    recall_actions,
     recallable_leases,
+    recalls_for_start,
     reclaim_actions,
     reclaim_least,
     reclaim_until,
@@ -208,7 +208,7 @@ class StartAttempt:
             self._world, self._run, self._width, self._pod_size, self._now, anywhere=True
         ):
             return False  # payers that pay only on some nodes do not count
-        actions = recall_actions(self._trial, self._run, self._now)
+        actions = recalls_for_start(self._trial, self._run, self._now, self._width, self._pod_size)
         return self._may_make_room(actions) and reclaim_least(
             self._trial,
             actions,

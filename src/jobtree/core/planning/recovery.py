@@ -17,7 +17,6 @@ from jobtree.core.operations.promise_changes import broken_reason
 from jobtree.core.operations.reclaim import (
     ReclaimAction,
     drop_orphaned_spares,
-    end_pods,
     evict_from_spare,
     opportunistic_reclaims,
     reclaim_least,
@@ -135,7 +134,7 @@ class Recovery:
         has_ranks = any(self.run.leases[name].role != "Spare" for name in lost)
         self.trial.begin_action("Recover" if has_ranks else "DropSpare", self.run, self.at, self.cause)
         for name, pods in lost.items():
-            end_pods(self.trial, self.run, name, pods, self.at, self.closure)
+            self.trial.end_pods(self.run, name, pods, self.at, self.closure)
         return all(self._place(lost_ranks) for lost_ranks in recovered)
 
     def _lost_ranks(self, lost: Losses) -> list[LostRanks]:
@@ -265,7 +264,7 @@ class Recovery:
             pods_chosen = standby_pods[: sum(len(pods) for _, pods in left)]
             if not pods_chosen:
                 continue
-            end_pods(self.trial, self.run, spare.name, pods_chosen, self.at, "Swap")
+            self.trial.end_pods(self.run, spare.name, pods_chosen, self.at, "Swap")
             for lease, pods in left:
                 pods_taken, pods_chosen = pods_chosen[: len(pods)], pods_chosen[len(pods) :]
                 del pods[: len(pods_taken)]

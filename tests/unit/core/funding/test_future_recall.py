@@ -38,7 +38,7 @@ def test_promise_to_the_family_is_recalled_only_after_its_start() -> None:
     assert (lab.promised_at("kin"), lab.promised_at("own")) == (2 * HOUR, 2 * HOUR + NOTICE)
     assert lab["own"].phase == "Reserved"
     lab.live(2 * HOUR + NOTICE)
-    assert (lab["kin"].width, lab["kin"].opportunistic_gpus) == (16, 16)
+    assert (lab["kin"].width, lab["kin"].opportunistic_gpus) == (16, 8)
     assert lab.paid("own") == {"Owned org-own/main": 8}
 
 

@@ -29,6 +29,31 @@ def test_of_a_cut_budget_the_newest_leases_are_demoted(gpus: int, unpaid: list[i
     assert [lab.phase(f"r{number}") for number in range(3)] == ["Running"] * 3
 
 
+@pytest.mark.parametrize(("gpus", "unpaid"), [(24, 0), (23, 8), (16, 8), (15, 16), (8, 16), (7, 24), (0, 24)])
+def test_only_the_pods_above_the_cut_are_demoted(gpus: int, unpaid: int) -> None:
+    """C10: one Run of three pods. The pods of the highest ranks are demoted, and all go on."""
+    lab = Lab(nodes("nv-a", 3), budget("org", 24))
+    lab.submit(run("wide", "org", 24))
+    lab.advance(HOUR)
+    places = list(lab.on("wide"))
+    lab.put(budget("org", gpus) if gpus else budget("org", envelope(8, "other", start=99 * HOUR)))
+    lab.settle()
+    assert (lab.phase("wide"), lab["wide"].opportunistic_gpus) == ("Running", unpaid)
+    assert list(lab.on("wide", "Opportunistic")) == places[3 - unpaid // 8 :]
+    lab.put(budget("org", 24))
+    lab.settle()
+    assert lab["wide"].opportunistic_gpus == 0
+
+
+def test_only_the_spares_above_the_cut_are_dropped() -> None:
+    lab = Lab(nodes("nv-a", 4), budget("org", 24))
+    lab.submit(run("spared", "org", 16, per_pod=8, spares=2))
+    assert lab.spares("spared") == 16
+    lab.put(budget("org", 18))
+    lab.settle()
+    assert (lab["spared"].opportunistic_gpus, lab.spares("spared")) == (0, 8)
+
+
 def test_the_excess_is_paid_elsewhere_if_possible() -> None:
     lab = three_runs()
     lab.put(budget("org", envelope(8), envelope(8, "more")))

@@ -1,5 +1,7 @@
 """Unpaid work gives way to funded work (P7, C13), and families give back what they lent (C11)."""
 
+import pytest
+
 from jobtree.api.schema.quantities import HOUR, SECOND
 from tests.unit.core.build import H100, T0, budget, cap, envelope, nodes, run
 from tests.unit.core.lab import Lab
@@ -163,6 +165,27 @@ def test_the_newest_loans_are_recalled_as_many_as_needed() -> None:
     assert lab.paid("p") == {"Owned org/e0": 16}
     assert [lab[f"c{n}"].opportunistic_gpus for n in range(3)] == [0, 8, 8]
     assert lab.endings("c2") == [("Recalled", 3 * SECOND)]
+
+
+@pytest.mark.parametrize(("gpus", "unpaid"), [(8, 8), (16, 16), (24, 24)])
+def test_of_a_wide_lease_only_as_many_pods_are_recalled_as_needed(gpus: int, unpaid: int) -> None:
+    """C11: a relative has one lease of three pods; its last pods are demoted, and the others stay paid."""
+    lab = Lab(nodes("nv-a", 6), budget("org", 24), budget("org:c"))
+    lab.submit(run("wide", "org:c", 24))
+    parent_starts(lab, gpus)
+    assert lab.paid("p") == {"Owned org/main": gpus}
+    assert (lab.phase("wide"), lab["wide"].opportunistic_gpus) == ("Running", unpaid)
+    assert lab.paid("wide").get("Shared org/main", 0) == 24 - unpaid
+
+
+def test_the_rest_of_a_lease_is_recalled_where_that_makes_the_room() -> None:
+    """The owner lacks 4 GPUs of budget, and a node: the pods of 4 leave it only if all of them go."""
+    lab = Lab(nodes("nv-a", 2), budget("org", 12), budget("org:c"), budget("lab", 8))
+    lab.submit(run("full", "lab", 8))
+    lab.submit(run("small", "org:c", 8, at=1, per_pod=4))
+    lab.world.advance_clock(lab.world.now + SECOND)
+    parent_starts(lab, 8)
+    assert (lab.paid("p"), lab.phase("small")) == ({"Owned org/main": 8}, "Pending")
 
 
 def test_money_that_is_not_lent_is_used_first() -> None:
