@@ -18,7 +18,10 @@ if TYPE_CHECKING:
         reported_amount as reported_amount,
         usage_class as usage_class,
     )
-    from jobtree.core.funding.conditional_promise import is_conditional as is_conditional
+    from jobtree.core.funding.conditional_promise import (
+        is_conditional as is_conditional,
+        owners_counted_on as owners_counted_on,
+    )
     from jobtree.core.funding.cover import (
         BESIDE_PROMISES as BESIDE_PROMISES,
         committed_duration as committed_duration,
@@ -102,6 +105,7 @@ if TYPE_CHECKING:
         run_status as run_status,
     )
     from jobtree.core.reporting.reservation_codec import (
+        confidence_of as confidence_of,
         first_estimate_object as first_estimate_object,
         load_first_estimate as load_first_estimate,
         promise_from_reservation as promise_from_reservation,
@@ -174,7 +178,7 @@ _EXPORTS = {
     "runs.start_calibration": "StartEstimate",
     "world.upstream_runs": "upstreams",
     "world.world": "World",
-    "funding.conditional_promise": "is_conditional",
+    "funding.conditional_promise": "is_conditional owners_counted_on",
     "funding.cover": "BESIDE_PROMISES committed_duration funding_refusals payable",
     "funding.payer_candidates": "payer_candidates",
     "start_forecast.expected_start": "ExpectedStarts",
@@ -188,7 +192,7 @@ _EXPORTS = {
     "reporting.invariants": "LedgerReplay Violation check_invariants",
     "reporting.object_status": "CONDITIONS KnownRisks MOST_RISKS budget_status funding_status run_status",
     "reporting.reservation_codec": (
-        "first_estimate_object load_first_estimate promise_from_reservation promised_together "
+        "confidence_of first_estimate_object load_first_estimate promise_from_reservation promised_together "
         "reservation_forecast reservation_object reservation_spec reservation_status usable_nodes_of"
     ),
     "reporting.reservation_forecast": "ForecastRemedy ReservationForecast",

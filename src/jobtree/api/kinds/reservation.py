@@ -14,6 +14,7 @@ from jobtree.api.schema.scalars import (
     GpuHours,
     Hex,
     Name,
+    Owner,
     ShortName,
     Tally,
     Text,
@@ -63,6 +64,10 @@ class ReservationSpec(Wire):
     members: Annotated[tuple[ShortName, ...], Meta(max_length=64)] = ()
 
 
+Confidence = Literal["guaranteed", "window-aligned", "conditional"]
+MAX_OWNERS = 64  # that are named as those on whom a promise depends
+
+
 class Remedy(Wire):
     kind: RemedyKind
     gpus: Count | None = None
@@ -92,7 +97,8 @@ class Forecast(Wire):
     scope: Text = ""
     conflict_set: RunNames = ()
     remedies: Annotated[tuple[Remedy, ...], Meta(max_length=64)] = ()
-    confidence: Literal["guaranteed", "window-aligned"] | None = None
+    confidence: Confidence | None = None
+    conditional_on: Annotated[tuple[Owner, ...], Meta(max_length=MAX_OWNERS)] = ()
     expected_start: ExpectedStart | None = None
 
 
@@ -122,6 +128,7 @@ class Terms(Wire):
     takes: Literal["Nothing", "Cuts", "Lottery"] = "Nothing"
     funding: Annotated[tuple[FundingPlan, ...], Meta(max_length=256)] = ()
     firm_until: Time | None = None
+    window_aligned: bool = False
     made: Time | None = None  # finer than creationTimestamp; promises have precedence in this order
     beacon: BeaconRound | None = None
     turn: Count = 0  # orders promises that were made at the same instant

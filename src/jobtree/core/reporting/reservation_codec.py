@@ -1,11 +1,12 @@
 """Converts promises to Reservation objects and back, without loss."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from jobtree.api.kinds import reservation as wire
 from jobtree.api.kinds.lease import Payer, RunRef
 from jobtree.api.schema.object_meta import ObjectMeta
 from jobtree.api.schema.quantities import format_time, parse_time
+from jobtree.core.funding.conditional_promise import owners_counted_on
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.promise import Disruption, Promise, PromiseSlip
 from jobtree.core.reporting.reservation_forecast import ReservationForecast, forecast
@@ -64,7 +65,7 @@ def reservation_status(
         state="Pending",
         terms=promise_terms(world, promise),
         members=tuple(members_of(world, run, promise)) if run.gang else (),
-        forecast=forecast_object(reservation_forecast(world, run, promise), promise, expected),
+        forecast=forecast_object(world, reservation_forecast(world, run, promise), promise, expected),
         told=first_estimate_object(world, (run.key[0], promise.name)),
         slips=tuple(slip_to_wire(slip) for slip in promise.slips),
     )
@@ -101,6 +102,7 @@ def promise_terms(world: World, promise: Promise) -> wire.Terms:
             if key in envelopes
         ),
         firm_until=format_time(promise.immune_until) if promise.at is not None else None,
+        window_aligned=promise.window_aligned,
         made=format_time(promise.made_at),
         beacon=None
         if promise.beacon is None
@@ -109,12 +111,20 @@ def promise_terms(world: World, promise: Promise) -> wire.Terms:
     )
 
 
+def confidence_of(promise: Promise, owners: Sequence[str]) -> wire.Confidence | None:
+    """Returns how certain a date is that depends on these owners; None if there is no date (R10)."""
+    if promise.at is None:
+        return None
+    if owners:
+        return "conditional"
+    return "window-aligned" if promise.window_aligned else "guaranteed"
+
+
 def forecast_object(
-    forecasted: ReservationForecast, promise: Promise, expected: StartEstimate | None
+    world: World, forecasted: ReservationForecast, promise: Promise, expected: StartEstimate | None
 ) -> wire.Forecast:
-    confidence = None
-    if promise.at is not None:
-        confidence = "window-aligned" if promise.window_aligned else "guaranteed"
+    together = promised_together(world, world.runs[promise.run_key], promise)
+    owners = sorted({owner for _, part in together for owner in owners_counted_on(world, part)})
     return wire.Forecast(
         deficit_gpus=forecasted.deficit,
         funding_deficit_gpus=forecasted.funding_deficit,
@@ -130,7 +140,8 @@ def forecast_object(
             )
             for remedy in forecasted.remedies
         ),
-        confidence=confidence,  # type: ignore[arg-type]
+        confidence=confidence_of(promise, owners),
+        conditional_on=tuple(owners[: wire.MAX_OWNERS]) if promise.at is not None else (),
         expected_start=None
         if expected is None
         else wire.ExpectedStart(p50=format_time(expected.p50), p90=format_time(expected.p90)),
@@ -189,7 +200,7 @@ def promise_from_reservation(reservation: wire.Reservation, run: RunState, stage
         sequence=terms.turn if terms else 0,
         named_after=spec.run_ref.name,
         beacon=(terms.beacon.name, terms.beacon.round) if terms and terms.beacon else None,
-        window_aligned=bool(status.forecast and status.forecast.confidence == "window-aligned"),
+        window_aligned=bool(terms and terms.window_aligned),
         slips=tuple(slip_from_wire(slip) for slip in status.slips),
     )
 

@@ -12,6 +12,8 @@ from jobtree.core import (
     ReservationForecast,
     RunState,
     StartEstimate,
+    confidence_of,
+    owners_counted_on,
     reservation_forecast,
     usable_nodes_of,
 )
@@ -59,8 +61,9 @@ def earliest_start(places: Places, promise: Promise) -> str:
     """``2026-01-05T11:30:00Z (in 30m00s), guaranteed``."""
     if promise.at is None:
         return "none: no known event makes it possible"
-    confidence = "window-aligned" if promise.window_aligned else "guaranteed"
-    return f"{format_time(promise.at)} ({countdown(places, promise)}), {confidence}"
+    owners = owners_counted_on(places.world, promise)
+    on = f" on {joined_list(owners)}" if owners else ""
+    return f"{format_time(promise.at)} ({countdown(places, promise)}), {confidence_of(promise, owners)}{on}"
 
 
 def countdown(places: Places, promise: Promise) -> str:
