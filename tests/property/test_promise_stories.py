@@ -48,13 +48,14 @@ def test_run_that_outlives_the_window_of_its_payer_moves_the_promises_behind_it(
 def test_promise_slips_by_the_delay_of_a_run_that_outlives_the_window_of_its_payer() -> None:
     """I8: a Run starts a millisecond late and ends that much later, although its payer's window is over."""
     cluster = StoryCluster(
-        [FleetNode("a0", "nv-a", 4)], [budget("org", envelope(1), envelope(8, "window", end=4 * HOUR))]
+        [FleetNode("a0", "nv-a", 4)],
+        [budget("org", envelope(1), envelope(8, "window", end=4 * HOUR)), budget("lab", 1)],
     )
     cluster.submit(run("first", "org", 1))
     cluster.submit(run("long", "org:a:y", 4, max_duration="3h"))
     assert cluster.lab.promised_at("long") == 2 * HOUR
     cluster.advance(HOUR + 1)
-    cluster.submit(run("next", "org", 1))
+    cluster.submit(run("next", "lab", 1))
     assert cluster.lab.promised_at("next") == 4 * HOUR
     cluster.advance(HOUR)
     assert cluster.lab.paid("long") == {"Shared org/window": 4}

@@ -43,8 +43,11 @@ def merged_actions(actions: Iterable[Action]) -> Iterator[Action]:
 def events_of(action: Action) -> Iterator[Event]:
     """The Events of an action, as its row in the table of outcomes names them.
 
-    A Run that lost a lottery and is not requeued both lost it and failed (X6).
+    A Run that lost a lottery and is not requeued both lost it and failed (X6). A promise that is withdrawn to
+    be moved has the Event of the move.
     """
+    if action.kind == "Withdraw" and action.promise is None:
+        return
     message = str(action.cause) if action.kind == "Recover" else message_of(action)
     for name in outcome_of(action.kind, action.cause.reason).events:
         yield Event(action.at, name, action.run_key, message)

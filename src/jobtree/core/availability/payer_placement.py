@@ -32,6 +32,12 @@ class PayerPlacement(msgspec.Struct, frozen=True):
     selector: NodeSelector = ()
     payers: PayerKeys | None = None  # None: all
 
+    def limited_to(self, payers: PayerKeys | None) -> "PayerPlacement":
+        """Returns the same nodes with only those of its payers that are among these; None: all of them."""
+        if payers is None or self.payers is None:
+            return PayerPlacement(self.selector, self.payers if payers is None else payers)
+        return PayerPlacement(self.selector, self.payers & payers)
+
 
 ANYWHERE = PayerPlacement()
 

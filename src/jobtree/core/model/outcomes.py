@@ -204,6 +204,10 @@ EVENTS: dict[str, EventFacts] = {
     "FundingLost": EventFacts(
         "Payers that its promise counted on can no longer pay, and its start was searched again."
     ),
+    "OwnerNeeds": EventFacts(
+        "The owner of budget that its promise counted on needs it for a Run of its own, and its start was "
+        "searched again."
+    ),
     "CrowdedOut": EventFacts(
         "Other Runs use more GPUs, or for longer, than forecast, and its start was searched again."
     ),
@@ -314,6 +318,7 @@ ROWS = (
     Outcome("Move", Reason.EDITED),
     Outcome("Move", Reason.NODES_LOST),
     Outcome("Move", Reason.FUNDING_LOST),
+    Outcome("Move", Reason.OWNER_NEEDS),
     Outcome("Move", Reason.CROWDED_OUT),
     Outcome("Move", Reason.NODE_FAILURE),
     Outcome("Activate", Reason.ACTIVATED),
@@ -324,6 +329,7 @@ ROWS = (
     Outcome("Withdraw", Reason.EDITED),
     Outcome("Withdraw", Reason.NODES_LOST),
     Outcome("Withdraw", Reason.FUNDING_LOST),
+    Outcome("Withdraw", Reason.OWNER_NEEDS),
     Outcome("Withdraw", Reason.CROWDED_OUT),
     Outcome("Withdraw", Reason.NODE_FAILURE),
     Outcome("Withdraw", Reason.KEY_CHANGED, logged_by="resolver"),

@@ -125,6 +125,11 @@ class Reason(StrEnum):
     EDITED = "Edited", CHANGE, "the Run was edited ({where})"
     NODES_LOST = "NodesLost", CHANGE, "nodes that reservation {where} counted on are gone"
     FUNDING_LOST = "FundingLost", CHANGE, "payers that reservation {where} counted on can no longer pay"
+    OWNER_NEEDS = (
+        "OwnerNeeds",
+        CHANGE,
+        "the owner of budget that reservation {where} counted on needs it for its own Run",
+    )
     CROWDED_OUT = (
         "CrowdedOut",
         CHANGE,

@@ -7,6 +7,8 @@ import msgspec
 
 from jobtree.core.availability.availability_profile import keeps_promise
 from jobtree.core.availability.payer_placement import (
+    PayerKeys,
+    PayerPlacement,
     can_pay_slice,
     pay_throughout,
     payer_placements,
@@ -25,11 +27,11 @@ from jobtree.core.runs.run_state import RunState
 from jobtree.core.world.world import World
 
 
-def make_promise(trial: Trial, run: RunState, pod_size: int) -> Promise:
-    """Gives the Run a Reservation, behind all promises that exist."""
+def make_promise(trial: Trial, run: RunState, pod_size: int, payers: PayerKeys | None = None) -> Promise:
+    """Gives the Run a Reservation, behind all promises that exist; ``payers`` may pay for it, or all."""
     world = trial.world
     undated = empty_promise(world, run, pod_size, run, run.reservations_made + 1)
-    promise = with_option(world, run, undated, search_start(world, run, pod_size, None))
+    promise = with_option(world, run, undated, search_start(world, run, pod_size, None, payers=payers))
     trial.begin_action("Reserve", run, world.now, Cause(Reason.RESERVED, promise.name), promise=promise)
     return promise
 
@@ -65,18 +67,24 @@ def next_sequence(world: World, run: RunState) -> int:
     return sequence if creation_order < run.creation_order else sequence + 1
 
 
-def search_start(
-    world: World, run: RunState, pod_size: int, precedence: Precedence | None, not_before: int = 0
+def search_start(  # noqa: PLR0913  for whom, behind whom, from when, paid by whom
+    world: World,
+    run: RunState,
+    pod_size: int,
+    precedence: Precedence | None,
+    not_before: int = 0,
+    *,
+    payers: PayerKeys | None = None,
 ) -> StartOption | None:
-    """The best start that the Run's payers can pay for, on nodes where they pay (C3)."""
+    """The best start that these payers of the Run, or all, can pay for, on nodes where they pay (C3)."""
     if precedence is None and not fundable_ever(world, run, pod_size):
         return None
-    best = StartSearch(world, run, pod_size, precedence, not_before).find()
+    terms = (world, run, pod_size, precedence, not_before)
+    best = StartSearch(*terms, PayerPlacement(payers=payers)).find()
     if best is None or pay_throughout(world, run.flavor, best.domain_gpus, best.funding):
         return best
     searches = (
-        StartSearch(world, run, pod_size, precedence, not_before, placement).find()
-        for placement in payer_placements(world, run)
+        StartSearch(*terms, placement.limited_to(payers)).find() for placement in payer_placements(world, run)
     )
     options = [option for option in searches if option is not None]
     if options or not can_pay_slice(world, run.flavor, best.domain_gpus, best.funding):
@@ -180,7 +188,7 @@ def replace_promise(trial: Trial, run: RunState, before: Promise, after: Promise
     return after
 
 
-def find_date(trial: Trial, run: RunState, pod_size: int) -> bool:
+def find_date(trial: Trial, run: RunState, pod_size: int, payers: PayerKeys | None = None) -> bool:
     """Searches a date for a promise without one, behind all promises that have one (R9).
 
     A date that breaks as soon as it is promised is dropped: it would be found and lost again in every pass.
@@ -189,9 +197,8 @@ def find_date(trial: Trial, run: RunState, pod_size: int) -> bool:
     world, before, checkpoint = trial.world, run.promise, trial.checkpoint()
     assert before is not None
     undated = msgspec.structs.replace(before, pod_size=pod_size)
-    after = with_option(
-        world, run, undated, search_start(world, run, pod_size, None, search_from(world, before))
-    )
+    option = search_start(world, run, pod_size, None, search_from(world, before), payers=payers)
+    after = with_option(world, run, undated, option)
     if after.at is not None:
         (after,) = ordered_behind_all(world, [run], [after])
     if is_improvement(before, after):

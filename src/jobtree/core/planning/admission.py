@@ -5,6 +5,7 @@ opportunistically, if it may. Else it waits, and its verdict has every cause.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Protocol
 
 from jobtree.core.funding.conditional_promise import is_conditional
@@ -12,6 +13,7 @@ from jobtree.core.funding.cover import funding_refusals
 from jobtree.core.model.gang_shape import GangShape
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.reasons import Cause, Reason, Verdict
+from jobtree.core.operations.family_promises import promise_before_family, start_before_family
 from jobtree.core.operations.gang_layout import GangLayout
 from jobtree.core.operations.payer_changes import repay_opportunistic
 from jobtree.core.operations.promise_changes import exhausts_own_promise, find_date, make_promise
@@ -84,14 +86,18 @@ def start_or_promise(trial: Trial, run: RunState, hints: AdmissionHints) -> Verd
     pod_size = shape.pod_size(flavor.biggest_node if flavor else 1)
     if run.precedence_at(trial.world.now) is not None:
         return None  # its promise is due at this instant: the next pass activates it
-    if flavor is not None and start_funded(trial, run, shape, flavor, pod_size, hints):
-        return None
+    if flavor is not None:
+        start = partial(start_funded, trial, run, shape, flavor, pod_size, hints)
+        if start() or start_before_family(trial, run, start):
+            return None
     causes = tuple(refusal_causes(trial, run, shape, flavor, pod_size))
     if run.promise is None:
-        make_promise(trial, run, pod_size)
+        if not promise_before_family(trial, run, pod_size):
+            make_promise(trial, run, pod_size)
     elif (
         trial.world.should_search_date(run)
         and not hints.is_known_dateless(run)
+        and not promise_before_family(trial, run, pod_size)
         and not find_date(trial, run, pod_size)
     ):
         hints.record_dateless(run)
@@ -161,13 +167,15 @@ class StartAttempt:
         return True
 
     def attempt_on_free_slots(self) -> bool:
-        """The same; a Run with a firm promise keeps it, if it can, where its family pays (R7)."""
+        """The same; a Run with a firm promise keeps it, if it can, where its family pays (R7).
+
+        Without a checkpoint it waits for a date that is at most ``minRuntime`` away.
+        """
         run, checkpoint, promise = self._run, self._trial.checkpoint(), self._run.promise
         if not self.attempt():
             return False
         if (
             run.shape is None
-            or run.shape.checkpoint is None
             or promise is None
             or promise.at is None
             or not any(lease.class_ == "Shared" for lease in run.leases.values())
@@ -175,7 +183,9 @@ class StartAttempt:
         ):
             return True
         self._trial.rollback(checkpoint)
-        return start_provisionally(self._trial, run, [self._width], self._pod_size) or self.attempt()
+        if run.shape.checkpoint is not None:
+            return start_provisionally(self._trial, run, [self._width], self._pod_size) or self.attempt()
+        return promise.at - self._now > self._world.policy.min_runtime_ms and self.attempt()
 
     def _begin(self) -> None:
         cause = Cause(Reason.ADMITTED, self._run.owner, self._width, self._width)

@@ -20,6 +20,7 @@ from jobtree.core.funding.payer_candidates import payer_candidates
 from jobtree.core.model.gang_shape import GangShape
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.promise import Precedence
+from jobtree.core.operations.family_promises import may_start_before_family
 from jobtree.core.operations.reclaim import recallable_leases
 from jobtree.core.planning.recall_capacity import RecallCapacity, RecallKey
 from jobtree.core.runs.notice import min_provisional_ms
@@ -125,6 +126,8 @@ class AdmissionPrefilter:
             and self._may_find_date(run, pod_size)
         )
         if (run.waits_for_funding and self._world.provisional_runs) or may_find_date:
+            return True
+        if may_start_before_family(self._world, run):
             return True
         return self._has_partly_opportunistic(flavor) and self._recall_may_suffice(
             run, shape, flavor, pod_size

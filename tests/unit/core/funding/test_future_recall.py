@@ -16,30 +16,16 @@ def full(*budgets: object) -> Lab:
     return lab
 
 
-def test_own_run_gets_a_date_after_an_open_ended_promise_to_a_sibling() -> None:
+def test_own_run_gets_the_date_of_an_open_ended_promise_to_a_sibling() -> None:
+    """C14: the sibling loses its date, since the owner's Run has no known end."""
     lab = full()
     lab.submit(run("kin", "org:kin", 8, at=1))
+    assert lab.promised_at("kin") == 2 * HOUR
     lab.submit(run("own", "org:own", 8, at=2))
-    assert (lab.promised_at("kin"), lab.promised_at("own")) == (2 * HOUR, 2 * HOUR + NOTICE)
-    assert lab.remedies("own") == [("Recall", 8, ["kin"])]
+    assert (lab.promised_at("kin"), lab.promised_at("own")) == (None, 2 * HOUR)
+    assert [slip.reason for slip in lab.promise("kin").slips] == ["OwnerNeeds"]
     lab.live(2 * HOUR)
-    assert (lab["kin"].phase, lab["kin"].opportunistic_gpus) == ("Running", 0)
-    lab.live(2 * HOUR + NOTICE)
-    assert (lab["kin"].phase, lab["kin"].opportunistic_gpus) == ("Running", 8)
-    assert lab.paid("own") == {"Owned org-own/main": 8}
-
-
-def test_promise_to_the_family_is_recalled_only_after_its_start() -> None:
-    """Nodes are free earlier, but the open-ended own Run would use budget that the promise reserves."""
-    lab = full(budget("org"), budget("org:own", 16), budget("org:kin"))
-    lab.submit(run("kin", "org:kin", 16, at=1, spread=False))
-    lab.put(nodes("nv-b", 1))
-    lab.submit(run("own", "org:own", 8, at=2))
-    assert (lab.promised_at("kin"), lab.promised_at("own")) == (2 * HOUR, 2 * HOUR + NOTICE)
-    assert lab["own"].phase == "Reserved"
-    lab.live(2 * HOUR + NOTICE)
-    assert (lab["kin"].width, lab["kin"].opportunistic_gpus) == (16, 8)
-    assert lab.paid("own") == {"Owned org-own/main": 8}
+    assert (lab.phase("kin"), lab.paid("own")) == ("Pending", {"Owned org-own/main": 8})
 
 
 def test_own_run_starts_when_the_family_uses_all_its_budget() -> None:
@@ -57,9 +43,9 @@ def test_own_run_gets_a_date_when_the_family_is_promised_all_of_a_cap() -> None:
     lab = full(budget("org"), owner, budget("org:kin"))
     lab.submit(run("kin", "org:kin", 8, at=1))
     lab.submit(run("own", "org:own", 8, at=2))
-    assert lab.promised_at("own") == 2 * HOUR + NOTICE
-    lab.live(2 * HOUR + NOTICE)
-    assert (lab["own"].phase, lab["kin"].opportunistic_gpus) == ("Running", 8)
+    assert (lab.promised_at("kin"), lab.promised_at("own")) == (None, 2 * HOUR)
+    lab.live(2 * HOUR)
+    assert (lab.phase("kin"), lab.phase("own")) == ("Pending", "Running")
 
 
 def test_relative_gets_no_date_from_charges_of_another_relative() -> None:
@@ -77,11 +63,11 @@ def test_own_run_gets_no_date_from_borrowed_charges() -> None:
     assert (lab.promised_at("guest"), lab.promised_at("own")) == (2 * HOUR, None)
 
 
-def test_own_run_gets_its_date_before_the_known_end_of_a_family_run() -> None:
+def test_promise_to_the_family_moves_behind_the_owners_run() -> None:
     lab = full()
     lab.submit(run("kin", "org:kin", 8, at=1, max_duration="5h"))
-    lab.submit(run("own", "org:own", 8, at=2))
-    assert lab.promised_at("own") == 2 * HOUR + NOTICE
+    lab.submit(run("own", "org:own", 8, at=2, max_duration="3h"))
+    assert (lab.promised_at("kin"), lab.promised_at("own")) == (5 * HOUR, 2 * HOUR)
 
 
 def test_own_run_gets_its_date_a_second_after_a_promised_start_of_the_family() -> None:

@@ -1,0 +1,142 @@
+"""Withdraws promises to the family for a Run of the owner of the budget that they count on (C14).
+
+A promise that counts on budget of the family holds against all Runs but those of the owner of that budget
+which the owner's own envelopes pay for in whole. Such a Run starts, or is promised its start, as if these
+promises were not there. The youngest are withdrawn, as few as it needs. They get another start behind all
+other promises, with the slip ``OwnerNeeds``.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
+
+from jobtree.api.schema.quantities import MILLI
+from jobtree.core.funding.future_recall import family_reservations
+from jobtree.core.model.promise import Precedence, Promise
+from jobtree.core.model.reasons import Cause, Reason
+from jobtree.core.operations.promise_changes import (
+    find_date,
+    make_promise,
+    ordered_behind_all,
+    replace_promise,
+    search_from,
+    search_start,
+    with_option,
+)
+from jobtree.core.operations.reclaim import own_envelopes
+from jobtree.core.operations.stage_gang_promise import find_common_instant, members_by_precedence
+from jobtree.core.operations.trial import Trial
+from jobtree.core.runs.run_state import RunState
+from jobtree.core.world.world import World
+
+Gang = Sequence[tuple[Promise, RunState]]  # the Runs that one Reservation starts, with their promises
+
+
+def start_before_family(trial: Trial, run: RunState, attempt: Callable[[], bool]) -> bool:
+    """Starts the Run on its own budget and on GPUs that are free, as if the family were promised neither."""
+    if not may_start_before_family(trial.world, run):
+        return False
+    return take_back(trial, run, lambda: attempt() and is_paid_by_owner(run))
+
+
+def may_start_before_family(world: World, run: RunState) -> bool:
+    """Whether the owner's budget and the free GPUs would suffice if the family were promised neither."""
+    shape = run.shape
+    return (
+        shape is not None
+        and world.fleet.flavor(run.flavor).free >= shape.min
+        and sum(max(0, envelope.account.free_charge()) for envelope in own_envelopes(world, run, world.now))
+        >= shape.min * MILLI
+        and bool(gangs_on_budget_of(world, run))
+    )
+
+
+def promise_before_family(trial: Trial, run: RunState, pod_size: int) -> bool:
+    """Promises the Run an earlier start on its own budget than beside the promises to the family.
+
+    Of two starts at the same instant, the one that its own budget pays for is better: it is firm.
+    """
+    world, gangs = trial.world, gangs_on_budget_of(trial.world, run)
+    if not gangs:
+        return False
+    not_before = 0 if run.promise is None else search_from(world, run.promise)
+    own = frozenset(envelope.key for envelope in world.budgets.by_owner[run.owner])
+    beside = search_start(world, run, pod_size, None, not_before)
+    checkpoint = trial.checkpoint()
+    withdraw(trial, gangs)
+    best = search_start(world, run, pod_size, None, not_before, payers=own)
+    trial.rollback(checkpoint)
+    if best is None:
+        return False
+    if beside is not None:
+        best_beside = best.at if own.issuperset(key for key, _ in beside.funding) else best.at - 1
+        if beside.at <= best_beside:
+            return False
+
+    def attempt() -> bool:
+        if run.promise is None:
+            make_promise(trial, run, pod_size, own)
+        else:
+            find_date(trial, run, pod_size, own)
+        promise = run.promise
+        return promise is not None and promise.at is not None and promise.at <= best.at
+
+    return take_back(trial, run, attempt)
+
+
+def take_back(trial: Trial, run: RunState, attempt: Callable[[], bool]) -> bool:
+    """Withdraws promises to the family, youngest first, as few as the attempt needs, and moves them."""
+    gangs, checkpoint = gangs_on_budget_of(trial.world, run), trial.checkpoint()
+
+    def succeeds_without(count: int) -> bool:
+        withdraw(trial, gangs[:count])
+        succeeds = attempt()
+        trial.rollback(checkpoint)
+        return succeeds
+
+    fewest, most = 1, len(gangs)
+    if not gangs or not succeeds_without(most):
+        return False
+    while fewest < most:
+        middle = (fewest + most) // 2
+        fewest, most = (fewest, middle) if succeeds_without(middle) else (middle + 1, most)
+    withdraw(trial, gangs[:most])
+    attempt()
+    for gang in reversed(gangs[:most]):
+        move_behind_all(trial, gang)
+    return True
+
+
+def gangs_on_budget_of(world: World, run: RunState) -> list[Gang]:
+    """Returns the promises to the family that count on own envelopes of the Run's owner, youngest first."""
+    by_rank: dict[Precedence, Gang] = {}
+    for envelope in world.budgets.by_owner.get(run.owner, ()):
+        if envelope.spec.flavor == run.flavor:
+            for reservation in family_reservations(world, envelope, None):
+                holder = world.runs[reservation.promise.run_key]
+                gang = members_by_precedence(world.run_graph.members(holder))
+                by_rank[gang[0][0].precedence] = gang
+    return [gang for _, gang in sorted(by_rank.items(), key=itemgetter(0), reverse=True)]
+
+
+def withdraw(trial: Trial, gangs: Iterable[Gang]) -> None:
+    for gang in gangs:
+        for promise, run in gang:
+            cause = Cause(Reason.OWNER_NEEDS, promise.name)
+            trial.begin_action("Withdraw", run, trial.world.now, cause)
+
+
+def move_behind_all(trial: Trial, gang: Gang) -> None:
+    """Gives promises that were withdrawn another start, behind all others, or none for now (R5)."""
+    world, runs = trial.world, [run for _, run in gang]
+    promises = ordered_behind_all(world, runs, [promise for promise, _ in gang])
+    if runs[0].gang:
+        find_common_instant(trial, runs, promises, Reason.OWNER_NEEDS)
+        return
+    for run, promise in zip(runs, promises, strict=True):
+        option = search_start(world, run, promise.pod_size, promise.precedence)
+        replace_promise(trial, run, promise, with_option(world, run, promise, option), Reason.OWNER_NEEDS)
+
+
+def is_paid_by_owner(run: RunState) -> bool:
+    """Whether its owner's envelopes pay for all of the Run."""
+    return all(lease.payer_owner == run.owner for lease in run.leases.values())
