@@ -143,7 +143,7 @@ VALID_SPECS = {
     "long": template(env=[{"name": f"e{number}", "value": "x" * 100} for number in range(4000)]),
     "deep": template({"affinity": nested(200)}),
     "huge-memory": memory_request("1E"),
-    "million-pods": {"resources": {"gpuType": "GPU", "totalGPUs": 1_000_000, "gpusPerPod": 1}},
+    "million-gpus": {"resources": {"gpuType": "GPU", "totalGPUs": 1_000_000}},
     "waits-for-all": {"follow": {"after": [f"x{number}" for number in range(64)]}},
     "bidi": template(env=[{"name": "A", "value": "\u202e\U0001f4a3\u0000\ufeff" * 64}]),
     "grace": template({"terminationGracePeriodSeconds": 10**18}),

@@ -6,7 +6,14 @@ from msgspec import Meta
 
 from jobtree.api.kinds.carried_sums import CarriedRun
 from jobtree.api.kinds.lease import ClosureReason, LeaseClass, OpenReason, Payer, Role, RunRef
-from jobtree.api.kinds.run_cel_rules import BRANCH_RULES, LEAF_RULES, RUN_RULES, STAGE_RULES, TREE_RULES
+from jobtree.api.kinds.run_cel_rules import (
+    BRANCH_RULES,
+    LEAF_RULES,
+    MAX_WIDTHS,
+    RUN_RULES,
+    STAGE_RULES,
+    TREE_RULES,
+)
 from jobtree.api.schema.cel_rules import Rule, if_has
 from jobtree.api.schema.object_meta import Conditions, ObjectMeta, PodTemplate, Wire
 from jobtree.api.schema.scalars import (
@@ -80,6 +87,10 @@ class Malleable(Wire):
                 " && (self.desiredTotalGPUs - self.minTotalGPUs) % self.stepGPUs == 0)",
             ),
             "desiredTotalGPUs must be minTotalGPUs + k × stepGPUs, at most maxTotalGPUs",
+        ),
+        Rule(
+            f"(self.maxTotalGPUs - self.minTotalGPUs) / self.stepGPUs < {MAX_WIDTHS}",
+            f"minTotalGPUs to maxTotalGPUs by stepGPUs must be at most {MAX_WIDTHS} widths",
         ),
     )
 

@@ -2,6 +2,9 @@
 
 from jobtree.api.schema.cel_rules import Rule, cel_seconds, if_has, unchanged
 
+MAX_WIDTHS = 4096  # of one malleable Run
+MAX_PODS = 8192  # ranks and spares of one Run: its status lists each, with its place
+
 RUNNING_RULE = (
     "while a Run is running, only malleable.desiredTotalGPUs and a lower runtime.maxDuration may change"
 )
@@ -17,7 +20,23 @@ def _least(stage: str) -> str:
     return f"(has({stage}.malleable) ? {stage}.malleable.minTotalGPUs : {stage}.resources.totalGPUs)"
 
 
+_WIDEST = "(has(self.malleable) ? self.malleable.maxTotalGPUs : self.resources.totalGPUs)"
+_SPARES = "(has(self.spares) ? self.spares : has(self.sparesPerGroup) ? self.sparesPerGroup : 0)"
+
 GANG_RULES = (
+    Rule(
+        if_has(
+            "resources",
+            if_has("resources.gpusPerPod", f"{_WIDEST} / self.resources.gpusPerPod <= {MAX_PODS}"),
+        ),
+        f"a Run has at most {MAX_PODS} pods: raise resources.gpusPerPod",
+    ),
+    Rule(
+        _with_gang(
+            "locality.groupGPUs", f"{_WIDEST} / self.locality.groupGPUs * (1 + {_SPARES}) <= {MAX_PODS}"
+        ),
+        f"a Run has at most {MAX_PODS} pods, spares included: raise locality.groupGPUs",
+    ),
     Rule(
         if_has("spares", if_has("sparesPerGroup", "self.spares == self.sparesPerGroup")),
         "sparesPerGroup means the same as spares: set one of them, or both to the same value",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from jobtree.api.kinds.run import Gang, Locality, Malleable, Resources, Run, Runtime, Stage
+from jobtree.api.kinds.run_cel_rules import MAX_PODS, MAX_WIDTHS
 from jobtree.api.kubernetes.pod_template_rules import template_problems
 from jobtree.api.schema.problems import ABSENT, Problem
 from jobtree.api.schema.quantities import parse_duration
@@ -55,6 +56,7 @@ def _gang_problems(path: str, gang: Gang) -> Iterator[Problem]:
         return
     yield from _resources_problems(path, gang.resources)
     yield from _locality_problems(path, gang.resources, gang.locality)
+    yield from _size_problems(path, gang.resources, gang)
     if gang.malleable:
         yield from _malleable_problems(path, gang.resources, gang.locality, gang.malleable)
 
@@ -82,6 +84,21 @@ def _locality_problems(path: str, resources: Resources, locality: Locality) -> I
         yield Problem(f"{path}.locality.groupGPUs", group, rule)
 
 
+def _size_problems(path: str, resources: Resources, gang: Gang) -> Iterator[Problem]:
+    """Yields units that are too small: the status of a Run lists at most ``MAX_PODS`` pods (H2)."""
+    width = gang.malleable.max_total_gpus if gang.malleable else resources.total_gpus
+    per_pod, group = resources.gpus_per_pod, gang.locality.group_gpus
+    if per_pod and width // per_pod > MAX_PODS:
+        pods = width // per_pod
+        rule = f"{width} GPUs ÷ {per_pod} = {pods} pods, and a Run has at most {MAX_PODS}: raise gpusPerPod"
+        yield Problem(f"{path}.resources.gpusPerPod", per_pod, rule)
+    spares = gang.spares or gang.spares_per_group or 0
+    if group and width // group * (1 + spares) > MAX_PODS:
+        groups = f"{width // group} groups × {1 + spares} = {width // group * (1 + spares)} pods or more"
+        rule = f"{width} GPUs ÷ {group} = {groups}, and a Run has at most {MAX_PODS}: raise groupGPUs"
+        yield Problem(f"{path}.locality.groupGPUs", group, rule)
+
+
 def _malleable_problems(
     path: str, resources: Resources, locality: Locality, malleable: Malleable
 ) -> Iterator[Problem]:
@@ -92,6 +109,10 @@ def _malleable_problems(
     if most < total:
         rule = f"must be at least resources.totalGPUs ({total})"
         yield Problem(f"{path}.malleable.maxTotalGPUs", most, rule)
+    steps = (most - least) // malleable.step_gpus
+    if steps >= MAX_WIDTHS:
+        rule = f"{least} to {most} in these steps are {steps + 1} widths, at most {MAX_WIDTHS} are allowed"
+        yield Problem(f"{path}.malleable.stepGPUs", malleable.step_gpus, rule)
     if least <= total <= most:
         yield from _width_problems(f"{path}.resources.totalGPUs", total, malleable)
     if malleable.desired_total_gpus is not None:

@@ -25,6 +25,7 @@ from jobtree.core.funding.future_funding import FundingSplit, funding_at, fundin
 from jobtree.core.funding.future_funding_upper_bound import FutureFundingUpperBound
 from jobtree.core.model.gang_shape import GangShape
 from jobtree.core.model.promise import LOTTERY, NO_DISRUPTION, STRUCTURAL, Disruption, Precedence
+from jobtree.core.model.widest_width import widest_width
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.world.world import World
 
@@ -78,9 +79,14 @@ class StartSearch:
         disruption, at = self._best_instant(min_width)
         if at is None:
             return None
-        widths = self.shape.widths() if disruption == NO_DISRUPTION else (min_width,)
-        options = (self.option_at(disruption, width, at) for width in (*widths, min_width))
-        return next((option for option in options if option is not None), None)
+        if disruption != NO_DISRUPTION:
+            return self.option_at(disruption, min_width, at)
+
+        def fits(width: int) -> bool:
+            return self.option_at(disruption, width, at) is not None
+
+        width = widest_width(self.shape.widths(), fits)
+        return self.option_at(disruption, min_width if width is None else width, at)
 
     def _best_instant(self, width: int) -> tuple[Disruption, int | None]:
         """Returns the first instant; one without a lottery if it is at most ``maxNotice`` later (R1).

@@ -42,11 +42,12 @@ class GangShape(msgspec.Struct, frozen=True):
         """Whether the Run keeps its work when it is resized (E1)."""
         return self.malleable and (self.rendezvous or self.checkpoint is not None)
 
-    def widths(self) -> range:
-        """The widths at which it may start, widest first (P7)."""
-        if not self.step:
-            return range(self.total, self.total - 1, -1)
-        return range(min(self.total, self.desired), self.min - 1, -self.step)
+    def widths(self, at_most: int | None = None) -> range:
+        """The widths at which it may start, widest first (P7); with ``at_most``, those that are no wider."""
+        step, widest = self.step or 1, min(self.total, self.desired)
+        if at_most is not None and at_most < widest:
+            widest -= -(-(widest - at_most) // step) * step
+        return range(widest, self.min - 1, -step)
 
     def groups(self, width: int) -> list[int]:
         """The GPUs of each group at that width; the last group may be smaller (P4)."""

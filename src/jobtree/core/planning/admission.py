@@ -4,6 +4,7 @@ A Run starts at its whole width; else, if it is malleable, at the widest step th
 opportunistically, if it may. Else it waits, and its verdict has every cause.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol
@@ -13,6 +14,7 @@ from jobtree.core.funding.cover import funding_refusals
 from jobtree.core.model.gang_shape import GangShape
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.reasons import Cause, Reason, Verdict
+from jobtree.core.model.widest_width import TRIED_IN_ORDER, widest_width
 from jobtree.core.operations.family_promises import promise_before_family, start_before_family
 from jobtree.core.operations.gang_layout import GangLayout
 from jobtree.core.operations.payer_changes import repay_opportunistic
@@ -116,20 +118,48 @@ def start_funded(  # noqa: PLR0913, PLR0917  whose, of what shape, where, and wh
     if reachable_gpus < shape.total and hints.may_start_by_recall(run):
         # A lease that is recalled may be demoted, and is then opportunistic too.
         reachable_gpus += sum(lease.gpus for lease in recallable_leases(trial.world, run, trial.world.now))
+    widths = shape.widths(reachable_gpus)
+    unfunded = first_funded(trial, run, widths, pod_size) if hints.may_start_by_recall(run) else 0
     return any(
-        width <= reachable_gpus and start_at_width(trial, run, width, pod_size, hints)
-        for width in shape.widths()
+        start_at_widest(trial, part, lambda width: start_at_width(trial, run, width, pod_size, hints))
+        for part in (widths[:unfunded], widths[unfunded:])
     )
+
+
+def first_funded(trial: Trial, run: RunState, widths: range, pod_size: int) -> int:
+    """Returns how many of many widths lack budget: they can start by a recall, narrower ones cannot."""
+    if len(widths) <= TRIED_IN_ORDER:
+        return 0
+
+    def is_funded(width: int) -> bool:
+        return not funding_refusals(trial.world, run, width, pod_size, trial.world.now, anywhere=True)
+
+    return bisect_left(widths, True, key=is_funded)  # noqa: FBT003  the value that is searched
+
+
+def start_at_widest(trial: Trial, widths: Sequence[int], start: Callable[[int], bool]) -> bool:
+    """Starts at the widest of these widths at which ``start`` succeeds."""
+    checkpoint, started = trial.checkpoint(), 0
+
+    def fits(width: int) -> bool:
+        nonlocal started
+        trial.rollback(checkpoint)
+        started = width if start(width) else 0
+        return started > 0
+
+    width = widest_width(widths, fits)
+    return width is not None and (width == started or fits(width))
 
 
 def start_interim(trial: Trial, run: RunState, shape: GangShape, flavor: FlavorPool, pod_size: int) -> bool:
     """Starts provisionally on what is promised to others, or opportunistically; keeps the Reservation."""
-    if shape.checkpoint is not None and start_provisionally(trial, run, shape.widths(), pod_size):
+    if shape.checkpoint is not None and start_at_widest(
+        trial, shape.widths(flavor.free), lambda width: start_provisionally(trial, run, width, pod_size)
+    ):
         return True
     reachable_gpus = flavor.free + flavor.spare_slots if shape.allow_opportunistic else 0
-    return any(
-        width <= reachable_gpus and start_opportunistic(trial, run, width, pod_size)
-        for width in shape.widths()
+    return start_at_widest(
+        trial, shape.widths(reachable_gpus), lambda width: start_opportunistic(trial, run, width, pod_size)
     )
 
 
@@ -184,7 +214,7 @@ class StartAttempt:
             return True
         self._trial.rollback(checkpoint)
         if run.shape.checkpoint is not None:
-            return start_provisionally(self._trial, run, [self._width], self._pod_size) or self.attempt()
+            return start_provisionally(self._trial, run, self._width, self._pod_size) or self.attempt()
         return promise.at - self._now > self._world.policy.min_runtime_ms and self.attempt()
 
     def _begin(self) -> None:
@@ -257,17 +287,15 @@ def may_fit(layout: GangLayout, width: int) -> bool:
     return missing <= 0
 
 
-def start_provisionally(trial: Trial, run: RunState, widths: Iterable[int], pod_size: int) -> bool:
+def start_provisionally(trial: Trial, run: RunState, width: int, pod_size: int) -> bool:
     """Starts on promised slots or budget for as long as enough time remains (R6)."""
-    now = trial.world.now
-    for width in widths:
-        checkpoint = trial.checkpoint()
-        cause = Cause(Reason.PROVISIONAL, "", width, width)
-        trial.begin_action("Start", run, now, cause, pod_size=pod_size, provisional=True)
-        placed = GangLayout(trial, run, pod_size, now, "Start").place(width)
-        if placed and not exhausts_own_promise(trial.world, run):
-            return True
-        trial.rollback(checkpoint)
+    now, checkpoint = trial.world.now, trial.checkpoint()
+    cause = Cause(Reason.PROVISIONAL, "", width, width)
+    trial.begin_action("Start", run, now, cause, pod_size=pod_size, provisional=True)
+    placed = GangLayout(trial, run, pod_size, now, "Start").place(width)
+    if placed and not exhausts_own_promise(trial.world, run):
+        return True
+    trial.rollback(checkpoint)
     return False
 
 

@@ -12,6 +12,14 @@ VALID: list[tuple[str, Changes]] = [
     ("elastic", {"spec.malleable": ELASTIC, "spec.locality": {"groupGPUs": 32}}),
     ("desired", {"spec.malleable": {**ELASTIC, "desiredTotalGPUs": 160}}),
     ("a maximum between two widths", {"spec.malleable": {**ELASTIC, "maxTotalGPUs": 150}}),
+    (
+        "16,384 GPUs in groups of 8",
+        {
+            "spec.resources": {"gpuType": "H100-80GB", "totalGPUs": 16_384},
+            "spec.locality": {"groupGPUs": 8},
+            "spec.spares": 1,
+        },
+    ),
     ("spares and sparesPerGroup with the same value", {"spec.spares": 1, "spec.sparesPerGroup": 1}),
     ("sparesPerGroup alone", {"spec.sparesPerGroup": 2}),
     ("durations", {"spec.runtime": {"checkpoint": "1s", "maxDuration": "7d"}}),
@@ -43,6 +51,37 @@ INVALID: list[tuple[Changes, list[str]]] = [
     (
         {"spec.locality": {"groupGPUs": 256}},
         ["spec.locality.groupGPUs: 256 is not allowed: must be at most resources.totalGPUs (128)"],
+    ),
+    (
+        {"spec.malleable": {"minTotalGPUs": 128, "maxTotalGPUs": 1_000_000, "stepGPUs": 1}},
+        [
+            (
+                "spec.malleable.stepGPUs: 1 is not allowed: "
+                "128 to 1000000 in these steps are 999873 widths, at most 4096 are allowed"
+            )
+        ],
+    ),
+    (
+        {"spec.resources": {"gpuType": "H100-80GB", "totalGPUs": 1_000_000, "gpusPerPod": 1}},
+        [
+            (
+                "spec.resources.gpusPerPod: 1 is not allowed: "
+                "1000000 GPUs ÷ 1 = 1000000 pods, and a Run has at most 8192: raise gpusPerPod"
+            )
+        ],
+    ),
+    (
+        {
+            "spec.resources": {"gpuType": "H100-80GB", "totalGPUs": 16_384},
+            "spec.locality": {"groupGPUs": 8},
+            "spec.spares": 4,
+        },
+        [
+            (
+                "spec.locality.groupGPUs: 8 is not allowed: 16384 GPUs ÷ 8 = 2048 groups × 5 = 10240 pods or"
+                " more, and a Run has at most 8192: raise groupGPUs"
+            )
+        ],
     ),
     (
         {"spec.malleable": {"minTotalGPUs": 160, "maxTotalGPUs": 192, "stepGPUs": 32}},

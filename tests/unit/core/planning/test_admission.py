@@ -210,3 +210,16 @@ def test_a_long_name_with_dots_gives_its_leases_names_that_kubernetes_takes() ->
     lab.submit(run(long, "org", 8))
     (lease,) = lab.leases(long)
     assert ".-" not in lease.name
+
+
+def test_runs_with_thousands_of_widths_are_planned_like_others() -> None:
+    """H2: each takes what is left, provisionally too."""
+    lab = Lab(nodes("nv-a", 64), budget("org", envelope(10_000)))
+    lab.submit(run("base", "org", 500, max_duration="3h"))
+    lab.submit(run("big", "org", 512, at=1, max_duration="3h"))
+    elastic = [
+        run(f"r{number}", "org", 4096, at=2 + number, malleable=(1, 4096, 1), checkpoint="10m")
+        for number in range(20)
+    ]
+    lab.submit(*elastic)
+    assert [lab[f"r{number}"].width for number in range(3)] == [12, 0, 0]
