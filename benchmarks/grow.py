@@ -20,7 +20,7 @@ from jobtree.api.schema.quantities import SECOND
 from jobtree.api.validation.object_parser import parse_object, to_document
 from jobtree.core.model.gpu_lease import RunKey, lease_to_object
 from jobtree.core.planning.planning_pass import plan
-from jobtree.core.reporting.object_status import status_allocation
+from jobtree.core.runs.run_allocation import build_allocation
 from jobtree.core.world.world import World
 
 Parsed = Node | Budget | Run | Lease
@@ -103,7 +103,7 @@ def documents(scale: Scale, world: World) -> list[Document]:
     for state in world.runs.values():
         status = RunStatus(
             phase="Running",
-            allocation=status_allocation(state),
+            allocation=build_allocation(state),
             attempt=state.attempt,
             leases_opened=state.leases_opened,
         )

@@ -22,6 +22,9 @@ def no_check(_cluster: "CheckedCluster") -> None:
     """Checks nothing."""
 
 
+PRICED = Policy(prices_milli={A100: 2500})
+
+
 class CheckedCluster:
     """A Lab with a fleet, Budgets and Runs. ``submitted`` are the Runs that must not get lost (I11)."""
 
@@ -32,9 +35,10 @@ class CheckedCluster:
         *,
         before_plan: Check = no_check,
         after_plan: Check = no_check,
+        policy: Policy = PRICED,
     ) -> None:
         self.before_plan, self.after_plan = before_plan, after_plan
-        self.lab = Lab(policy=Policy(prices_milli={A100: 2500}))
+        self.lab = Lab(policy=policy)
         self.oracle = LedgerOracle(self.lab)
         self.fleet: list[FleetNode] = []
         self.runs: dict[RunKey, Run] = {}  # all Runs that were ever submitted

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+import msgspec
+
 from jobtree.api.kinds.budget import Budget
-from tests.property.checked_cluster import CheckedCluster
+from tests.property.checked_cluster import PRICED, CheckedCluster
 from tests.property.invariants import InvariantChecker, assert_no_promise_slips
 from tests.property.purity import (
     NEW_NODE,
@@ -20,12 +22,23 @@ SHUFFLES = 4
 
 
 class StoryCluster(CheckedCluster):
-    """Checks purity before and all invariants after each plan; ``calm``: also that no promise slips."""
+    """Checks purity before and all invariants after each plan; ``calm``: also that no promise slips.
 
-    def __init__(self, fleet: Sequence[FleetNode], budgets: Sequence[Budget], *, calm: bool = False) -> None:
+    Without ``peace`` lotteries may follow each other at once.
+    """
+
+    def __init__(
+        self, fleet: Sequence[FleetNode], budgets: Sequence[Budget], *, calm: bool = False, peace: bool = True
+    ) -> None:
         self._check_invariants = InvariantChecker()
         self._calm = calm
-        super().__init__(fleet, budgets, before_plan=assert_plan_changes_nothing, after_plan=self._check_plan)
+        super().__init__(
+            fleet,
+            budgets,
+            before_plan=assert_plan_changes_nothing,
+            after_plan=self._check_plan,
+            policy=PRICED if peace else msgspec.structs.replace(PRICED, peace_ms=0),
+        )
 
     def _check_plan(self, cluster: CheckedCluster) -> None:
         self._check_invariants(cluster)

@@ -24,6 +24,7 @@ def test_promise_of_a_partly_opportunistic_run_loses_its_date_when_its_budget_is
     cluster = StoryCluster(
         [FleetNode("a0", "nv-a", 1), FleetNode("b0", "nv-b", 8)],
         [budget("org:a"), budget("org:a:y", 8), budget("lab", 8, parents=["org:a"])],
+        peace=False,
     )
     cluster.submit(run("first", "lab", 4))
     cluster.submit(run("second", "lab", 1))
@@ -237,6 +238,7 @@ def test_promise_counts_on_another_payer_when_its_run_starts_provisionally_with_
             budget("org:a:x", envelope(1, maxCredits=1)),
             budget("org:a:y"),
         ],
+        peace=False,
     )
     cluster.submit(run("first", "org", 2))
     cluster.submit(run("other", "org:a", 1))

@@ -48,6 +48,7 @@ def test_stages_of_a_gang_start_in_the_order_of_their_promises() -> None:
         [FleetNode("a0", "nv-a", 4), FleetNode("a1", "nv-a", 2)],
         [budget("org"), budget("org:a", 8), budget("org:b")],
         calm=True,
+        peace=False,
     )
     stages = [stage("s0", 1), stage("s1", 2), stage("s2", 2, **{"with": ["s0"]}), stage("s3", 2)]
     cluster.submit(tree("t1", "org:b", stages))

@@ -66,7 +66,7 @@ def test_promise_slips_by_the_delay_of_a_run_that_outlives_the_window_of_its_pay
 
 def test_run_grows_after_it_was_provisional() -> None:
     """E2, R6: it does not grow while it is provisional. Once it is confirmed, it takes a step."""
-    cluster = StoryCluster([FleetNode("b0", "nv-b", 8, foreign_gpus=3)], [budget("org", 8)])
+    cluster = StoryCluster([FleetNode("b0", "nv-b", 8, foreign_gpus=3)], [budget("org", 8)], peace=False)
     cluster.submit(run("first", "org:a", 4))
     cluster.submit(run("promised", "org:a:x", 2))
     cluster.submit(run("train", "org:b", 2, malleable=(1, 2, 1), checkpoint="10m"))
@@ -211,6 +211,7 @@ def test_leases_of_a_provisional_run_do_not_count_beside_its_own_promise() -> No
             budget("lab", envelope(4, "hours", maxGPUHours=8), envelope(2, "second")),
         ],
         calm=True,
+        peace=False,
     )
     cluster.submit(run("batch", "org:a", 4, max_duration="2h"))
     cluster.submit(run("elastic", "lab", 5, malleable=(1, 7, 2)))

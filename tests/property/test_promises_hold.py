@@ -52,7 +52,13 @@ def test_every_promise_is_kept_or_slips_with_a_reason(
     assert day.broken == []
     assert list(day.late()) == []
     assert {step for step, _ in day.slips} <= {"fail"}, day.slips  # never for a later arrival
-    assert {reason for _, reason in day.slips} <= {"NodesLost", "CrowdedOut", "FundingLost"}
+    assert {reason for _, reason in day.slips} <= {
+        "NodesLost",
+        "NodeFailure",
+        "CrowdedOut",
+        "Collision",
+        "FundingLost",
+    }
     assert day.cluster.violations() == []
 
 

@@ -212,6 +212,7 @@ class Allocation(Wire):
     since: Time
     gpus_per_pod: Count
     promised_start: Time | None = None  # the date of the promise that this start keeps, or came before
+    not_drawn_at: Time | None = None  # the last lottery in which it had a ticket and did not lose
     leases: Annotated[tuple[AllocatedLease, ...], Meta(max_length=MAX_LEASES)] = ()
 
 

@@ -9,7 +9,7 @@ way than forecast.
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cached_property, partial
 from itertools import accumulate
 
@@ -23,9 +23,10 @@ from jobtree.core.availability.occupancy import (
     occupancy_view_without,
 )
 from jobtree.core.availability.payer_placement import payer_selector_of_promise
+from jobtree.core.availability.promised_lotteries import PromisedLotteries
 from jobtree.core.availability.step_functions import StepFunction, pods_over_time
 from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.model.promise import LOTTERY, Disruption, Precedence, Promise
+from jobtree.core.model.promise import LOTTERY, STRUCTURAL, Disruption, Precedence, Promise
 from jobtree.core.model.versioned_cache import VersionedCache
 from jobtree.core.runs.notice import DrawNotice
 from jobtree.core.runs.run_state import RunState
@@ -39,10 +40,12 @@ DISRUPTIONS: tuple[Disruption, ...] = (0, 1, 2)
 class AvailabilityProfile:
     """How many pods of one kind a domain can hold over time, by what is known now."""
 
-    def __init__(self, domain: Domain, size: int, view: OccupancyView) -> None:
+    def __init__(self, domain: Domain, size: int, view: OccupancyView, peace_ms: int = 0) -> None:
         self.domain = domain
         self.size = size  # GPUs of one pod
         self._view = view
+        self._peace_ms = peace_ms
+        self._pods_in_peace: dict[int, StepFunction] = {}  # by the instant of a promised lottery
         self._pods_over_time: list[StepFunction | None] = [None for _ in DISRUPTIONS]
         self._longest_notices: tuple[list[int], list[int]] | None = None
         self._by_promises = PromiseDependentCache(domain.promise_version)
@@ -99,6 +102,26 @@ class AvailabilityProfile:
                 totals.fragmentation = FragmentationBound(self.size, self.node_availability, totals.promised)
         return totals
 
+    def lotteries_before(
+        self, run_keys: Collection[RunKey], precedence: Precedence | None
+    ) -> PromisedLotteries:
+        """Returns the lotteries of promises made before that precedence, except those of these Runs."""
+        promises = self.domain.promises
+        key = (precedence, frozenset(run_key for run_key in run_keys if run_key in promises))
+        cached = self._promise_cache().lotteries
+        lotteries = cached.get(key)
+        if lotteries is None:
+            instants = (
+                promise.at
+                for promise in promises.values()
+                if promise.at is not None
+                and promise.disruption == LOTTERY
+                and promise.run_key not in key[1]
+                and (precedence is None or promise.precedence < precedence)
+            )
+            lotteries = cached[key] = PromisedLotteries(instants, self._peace_ms)
+        return lotteries
+
     @property
     def node_availability(self) -> NodeAvailability:
         """The free GPUs of each usable node over time."""
@@ -122,15 +145,39 @@ class AvailabilityProfile:
         times, pods = self._steps(disruption)
         return pods[bisect_right(times, at) - 1]
 
-    def pods(
-        self, disruption: Disruption, at: int, end: int, run_key: RunKey | None, precedence: Precedence | None
+    def max_pods_in_peace(self, at: int, since: int) -> int:
+        """The same for a lottery that may draw only whom a lottery at ``since`` could not (R4)."""
+        if since >= at:
+            return self.max_pods(STRUCTURAL, at)
+        steps = self._pods_in_peace.get(since)
+        if steps is None:
+            releases = self._view.releases_in_peace(since)
+            steps = self._pods_in_peace[since] = pods_over_time(self._view.free, releases, self.size)
+        times, pods = steps
+        return pods[bisect_right(times, at) - 1]
+
+    def pods(  # noqa: PLR0913, PLR0917  one question with its circumstances
+        self,
+        disruption: Disruption,
+        at: int,
+        end: int,
+        run_key: RunKey | None,
+        precedence: Precedence | None,
+        gang: Collection[RunKey] = (),
     ) -> int:
         """Returns how many pods a Run may have that starts at ``at`` and has certainly ended at ``end``.
 
         Promises made before ``precedence`` that begin in between must find as much free as without the Run
         (R6). Without a precedence all promises count, but the Run's own promise does not limit it (R7).
+        Between two lotteries lies ``peace`` (R4), unless the Run starts together with the ``gang``.
         """
         pods, totals, own = self._count(disruption, at, end, run_key, precedence)
+        if disruption == LOTTERY and totals is not None:
+            together = gang or (() if run_key is None else (run_key,))
+            since = self.lotteries_before(together, precedence).peace_since(at)
+            if since is not None:
+                left = self.max_pods_in_peace(at, since) - totals.promised_pods_in_peace(at, since, own)
+                pods = min(pods, left)
         if totals is None or totals.fragmentation is None or pods <= 0:
             return pods
         return totals.fragmentation.pods(disruption, at, end, pods, own)
@@ -168,9 +215,7 @@ class AvailabilityProfile:
             if self.domain.promises:
                 totals = self.promises_before(None, None)
                 starts = self.increase_instants(disruption, None, None)
-                pods_then = [
-                    self.max_pods(disruption, at) - totals.promised_pods_at(disruption, at) for at in starts
-                ]
+                pods_then = [self._pods_behind(totals, disruption, at) for at in starts]
                 counted = [
                     min(pods, totals.lowest_left_after(at))
                     for at, pods in zip(starts, pods_then, strict=True)
@@ -178,6 +223,14 @@ class AvailabilityProfile:
                 profile = ProfileBehindPromises(disruption, starts, pods_then, counted, totals.fragmentation)
             cached[disruption] = profile
         return profile
+
+    def _pods_behind(self, totals: "PromisedPodTotals", disruption: Disruption, at: int) -> int:
+        """Returns how many pods fit behind all promises at an instant, for however short a time."""
+        pods = self.max_pods(disruption, at) - totals.promised_pods_at(disruption, at)
+        since = self.lotteries_before((), None).peace_since(at) if disruption == LOTTERY else None
+        if since is None:
+            return pods
+        return min(pods, self.max_pods_in_peace(at, since) - totals.promised_pods_in_peace(at, since, None))
 
     def first_fit(self, disruption: Disruption, pods: int) -> int | None:
         """Returns the first instant at which the pods fit if no promise counts; None: never."""
@@ -202,6 +255,9 @@ class AvailabilityProfile:
         instants = set(self._steps(disruption)[0])
         for promised in self.promises_before(run_key, precedence).promised:
             instants.update((promised.at, promised.immune_until if disruption == LOTTERY else promised.end))
+        if disruption == LOTTERY:
+            own = () if run_key is None else (run_key,)
+            instants.update(self.lotteries_before(own, precedence).change_instants())
         instants.discard(FOREVER)
         return sorted(instants)
 
@@ -330,6 +386,14 @@ class PromisedPodTotals:
             pods -= own.pods
         return pods
 
+    def promised_pods_in_peace(self, at: int, since: int, own: PromisedPods | None) -> int:
+        """Returns the pods that a lottery cannot take which may draw only whom one at ``since`` could not."""
+        drawable = self._immunity_ended.until(at) - self._immunity_ended.until(since)
+        pods = self._begun.until(at) - drawable - self._ended.until(since)
+        if own is not None and own.at <= at and own.end > since and not since < own.immune_until <= at:
+            pods -= own.pods
+        return pods
+
     def lowest_left_after(self, at: int) -> int:
         """Returns the fewest pods that are left when any of the promises begins after that instant."""
         return self._lowest_left[bisect_right(self._starts, at)]
@@ -358,16 +422,17 @@ class PromisedPodTotals:
 class PromiseDependentCache:
     """Cached answers that depend on the promises on a domain, for one version of these promises."""
 
-    __slots__ = ("profiles", "totals", "version")
+    __slots__ = ("lotteries", "profiles", "totals", "version")
 
     def __init__(self, version: int) -> None:
         self.version = version
         self.profiles: dict[Disruption, ProfileBehindPromises] = {}
         self.totals: dict[tuple[Precedence | None, RunKey | None], PromisedPodTotals] = {}
+        self.lotteries: dict[tuple[Precedence | None, frozenset[RunKey]], PromisedLotteries] = {}
 
     @property
     def is_empty(self) -> bool:
-        return not (self.profiles or self.totals)
+        return not (self.profiles or self.totals or self.lotteries)
 
 
 # By pod, and by what counts as free: provisional work from an instant on, or the leases of some Runs.
@@ -390,7 +455,9 @@ def availability_profile(
     profile = cached.get((demand, provisional_from))
     if profile is None:
         view = occupancy_view(world, domain, domain.usable_node_names(demand), provisional_from)
-        profile = cached[demand, provisional_from] = AvailabilityProfile(domain, demand.size, view)
+        profile = cached[demand, provisional_from] = AvailabilityProfile(
+            domain, demand.size, view, world.policy.peace_ms
+        )
     return profile
 
 
@@ -402,7 +469,9 @@ def availability_profile_without(
     profile = cached.get((demand, excluded))
     if profile is None:
         view = occupancy_view_without(world, domain, domain.usable_node_names(demand), excluded)
-        profile = cached[demand, excluded] = AvailabilityProfile(domain, demand.size, view)
+        profile = cached[demand, excluded] = AvailabilityProfile(
+            domain, demand.size, view, world.policy.peace_ms
+        )
     return profile
 
 
@@ -421,11 +490,29 @@ def keeps_promise(world: World, domain: Domain, promise: Promise) -> bool:
     """Whether the domain can still keep its share of a promise, in pods of that promise's size."""
     if promise.at is None:
         return True
-    demand = placement_demand(
-        world.runs[promise.run_key], promise.pod_size, payer_selector_of_promise(world, promise)
-    )
-    profile = availability_profile(world, domain, demand, promise.precedence)
+    profile = profile_for_promise(world, domain, promise)
     at, end = max(promise.at, world.now), FOREVER if promise.end is None else promise.end
     gpus = sum(share for name, share in promise.domain_gpus if name == domain.name)
-    pods = profile.pods(promise.disruption, at, end, promise.run_key, promise.precedence)
+    gang = world.runs[promise.run_key].gang
+    pods = profile.pods(promise.disruption, at, end, promise.run_key, promise.precedence, gang)
     return pods * promise.pod_size >= gpus
+
+
+def profile_for_promise(world: World, domain: Domain, promise: Promise) -> AvailabilityProfile:
+    selector = payer_selector_of_promise(world, promise)
+    demand = placement_demand(world.runs[promise.run_key], promise.pod_size, selector)
+    return availability_profile(world, domain, demand, promise.precedence)
+
+
+def meets_lottery(world: World, domain: Domain, promise: Promise) -> bool:
+    """Whether another lottery, held or promised, keeps this promise from drawing somebody here (R4)."""
+    if promise.at is None or promise.disruption != LOTTERY:
+        return False
+    at, run = max(promise.at, world.now), world.runs[promise.run_key]
+    lotteries = profile_for_promise(world, domain, promise).lotteries_before(
+        run.gang or (run.key,), promise.precedence
+    )
+    return lotteries.peace_since(at) is not None or any(
+        lease.not_drawn_at is not None and lease.not_drawn_at + world.policy.peace_ms > at
+        for lease in domain_occupancy(world, domain).leases
+    )

@@ -21,7 +21,7 @@ from jobtree.core.availability.fragmentation import NodeAvailability
 from jobtree.core.availability.shrink_steps import shrink_steps
 from jobtree.core.funding.payer_candidates import last_closing
 from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.model.promise import Disruption, Precedence
+from jobtree.core.model.promise import LOTTERY, STRUCTURAL, Disruption, Precedence
 from jobtree.core.model.versioned_cache import VersionedCache
 from jobtree.core.runs.notice import DrawNotice, certain_end, draw_notice_ms, immune_until
 from jobtree.core.runs.run_state import RunState
@@ -50,6 +50,7 @@ class LeaseOccupancy(NamedTuple):
     since: int | None
     promised_start: int | None
     lotteries_lost: int
+    not_drawn_at: int | None
     parts: tuple[OccupiedGpus, ...]
     draw_notice: DrawNotice | None  # None: it cannot be drawn
     provisional_since: int | None  # None: it is not provisional
@@ -61,6 +62,7 @@ class LeaseOccupancy(NamedTuple):
             and self.since == run.since
             and self.promised_start == run.promised_start
             and self.lotteries_lost == run.lotteries_lost
+            and self.not_drawn_at == run.not_drawn_at
         )
 
     def is_provisional_to(self, made_at: int) -> bool:
@@ -118,7 +120,7 @@ class OccupancyReader:
             return before
         if run is None:
             return LeaseOccupancy(
-                posted, None, None, 0, tuple(self._parts(posted, ALWAYS_FREE, {})), None, None
+                posted, None, None, 0, None, tuple(self._parts(posted, ALWAYS_FREE, {})), None, None
             )
         policy, now = self._world.policy, self._world.now
         end, immune = self._end(run), immune_until(policy, run, now)
@@ -129,6 +131,7 @@ class OccupancyReader:
             since=run.since,
             promised_start=run.promised_start,
             lotteries_lost=run.lotteries_lost,
+            not_drawn_at=run.not_drawn_at,
             parts=tuple(self._parts(posted, (end, end, min(end, immune)), shrinkable)),
             draw_notice=DrawNotice(immune, end, draw_notice_ms(policy, run.checkpoint_ms)),
             provisional_since=run.since if run.provisional else None,
@@ -222,6 +225,15 @@ class OccupancyView:
                 ]
             )
         return cached
+
+    def releases_in_peace(self, since: int) -> list[tuple[int, int, int]]:
+        """The same for a lottery that may draw only whom a lottery at that instant could not (R4)."""
+        index = self._index
+        instants = (
+            (releases[LOTTERY] if releases[LOTTERY] > since else releases[STRUCTURAL], index[node], gpus)
+            for node, gpus, releases in self._parts
+        )
+        return sorted([release for release in instants if release[0] < FOREVER])
 
     @cached_property
     def node_availability(self) -> NodeAvailability:

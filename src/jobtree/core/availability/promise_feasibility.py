@@ -12,10 +12,15 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from jobtree.core.accounts.envelope_accounts import FOREVER
-from jobtree.core.availability.availability_profile import availability_profile, placement_demand
+from jobtree.core.availability.availability_profile import (
+    AvailabilityProfile,
+    availability_profile,
+    placement_demand,
+)
 from jobtree.core.availability.fragmentation import LargerPodOverlap
 from jobtree.core.availability.occupancy import domain_occupancy
 from jobtree.core.availability.payer_placement import payer_selector_of_promise
+from jobtree.core.availability.promised_lotteries import PromisedLotteries
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.promise import LOTTERY, NO_DISRUPTION, Disruption, Precedence, Promise
 from jobtree.core.model.versioned_cache import VersionedCache
@@ -23,7 +28,8 @@ from jobtree.core.supply.domain import Domain
 from jobtree.core.supply.node_slots import PodDemand
 from jobtree.core.world.world import World
 
-PodsByInstant = dict[int, int]
+Moment = tuple[int, int | None]  # an instant; who could be drawn by the second one is immune then (R4)
+PodsByMoment = dict[Moment, int]
 # The instant is that from which on provisional work counts as free, as in availability profiles.
 ProfileKey = tuple[PodDemand, Disruption, int | None]
 
@@ -35,6 +41,7 @@ class PromiseRequirement(msgspec.Struct, frozen=True):
     disruption: Disruption
     precedence: Precedence
     at: int
+    peace_since: int | None  # who could be drawn by then is immune when it is due (R4)
     pods_at_start: int  # that must fit with its disruption when it is due
     free_pods_later: tuple[tuple[int, int], ...]  # that must be free when an earlier promise begins
     own_pods: int
@@ -91,8 +98,8 @@ class PromiseFeasibility:
         }
         self._earlier: list[PromisedShare] = []  # the promises before the one that is added
         self._requirements: list[PromiseRequirement] = []
-        self._last_shortage: tuple[PodDemand, Disruption, Precedence, int, int] | None = None
-        self._combined: dict[tuple[int, ...], dict[ProfileKey, tuple[Precedence, PodsByInstant]]] = {}
+        self._last_shortage: tuple[PodDemand, Disruption, Precedence, Moment, int] | None = None
+        self._combined: dict[tuple[int, ...], dict[ProfileKey, tuple[Precedence, PodsByMoment]]] = {}
         for share in shares:
             self._requirements.append(self._requirement(share))
             for counts in self._counts.values():
@@ -104,6 +111,7 @@ class PromiseFeasibility:
         """Returns what one promise requires behind those before it."""
         world, promise, size = self._world, share.promise, share.promise.pod_size
         at, own_pods, counts = max(share.at, world.now), share.pods(size), self._counts[size].until_end
+        peace_since = self._peace_since(promise, at)
         within = range(bisect_right(self._starts, at), bisect_left(self._starts, share.end))
         selector = payer_selector_of_promise(world, promise)
         return PromiseRequirement(
@@ -111,7 +119,8 @@ class PromiseFeasibility:
             disruption=promise.disruption,
             precedence=promise.precedence,
             at=at,
-            pods_at_start=own_pods + self._promised_pods_at(size, promise.disruption, at),
+            peace_since=peace_since,
+            pods_at_start=own_pods + self._promised_pods_at(size, promise.disruption, at, peace_since),
             free_pods_later=tuple(
                 [(self._starts[index], own_pods + counts[index]) for index in within if self._begun[index]]
             ),
@@ -119,8 +128,20 @@ class PromiseFeasibility:
             larger_pod_overlaps=tuple(self._larger_pod_overlaps(size, at, share.end)),
         )
 
-    def _combined_requirements(self) -> dict[ProfileKey, tuple[Precedence, PodsByInstant]]:
-        """Returns the most pods that any promise requires at each instant, by profile.
+    def _peace_since(self, promise: Promise, at: int) -> int | None:
+        """Returns by when somebody had to be drawable to be immune when a promise is due; None: nobody is."""
+        if promise.disruption != LOTTERY:
+            return None
+        gang = self._world.runs[promise.run_key].gang
+        lotteries = (
+            share.at
+            for share in self._earlier
+            if share.promise.disruption == LOTTERY and share.promise.run_key not in gang
+        )
+        return PromisedLotteries(lotteries, self._world.policy.peace_ms).peace_since(at)
+
+    def _combined_requirements(self) -> dict[ProfileKey, tuple[Precedence, PodsByMoment]]:
+        """Returns the most pods that any promise requires at each moment, by profile.
 
         Each entry has a precedence for which the profile holds.
         """
@@ -132,18 +153,26 @@ class PromiseFeasibility:
             for requirement in self._requirements:
                 precedence = requirement.precedence
                 provisional_from = occupancy.first_provisional_after(precedence)
+                start = (requirement.at, requirement.peace_since)
+                later = [((at, None), pods) for at, pods in requirement.free_pods_later]
                 for disruption, required in (
-                    (requirement.disruption, ((requirement.at, requirement.pods_at_start),)),
-                    (NO_DISRUPTION, requirement.free_pods_later),
+                    (requirement.disruption, [(start, requirement.pods_at_start)]),
+                    (NO_DISRUPTION, later),
                 ):
                     profile_key = (requirement.demand, disruption, provisional_from)
                     _, most = combined.setdefault(profile_key, (precedence, {}))
-                    for at, pods in required:
-                        most[at] = max(pods, most.get(at, 0))
+                    for moment, pods in required:
+                        most[moment] = max(pods, most.get(moment, 0))
         return combined
 
-    def _promised_pods_at(self, size: int, disruption: Disruption, at: int) -> int:
-        """Returns the pods of that size that earlier promises use at an instant."""
+    def _promised_pods_at(self, size: int, disruption: Disruption, at: int, peace_since: int | None) -> int:
+        """Returns the pods of that size that earlier promises use at an instant, and that cannot be drawn."""
+        if peace_since is not None:
+            return sum(
+                share.pods(size)
+                for share in self._earlier
+                if share.at <= at and share.end > peace_since and not peace_since < share.immune_until <= at
+            )
         index = bisect_left(self._starts, at)
         if index < len(self._starts) and self._starts[index] == at:
             counts = self._counts[size]
@@ -182,9 +211,9 @@ class PromiseFeasibility:
             return False
         for (demand, disruption, _), (precedence, required) in self._combined_requirements().items():
             profile = availability_profile(self._world, self._domain, demand, precedence)
-            for at, pods in required.items():
-                if profile.max_pods(disruption, at) < pods:
-                    self._last_shortage = (demand, disruption, precedence, at, pods)
+            for moment, pods in required.items():
+                if pods_at(profile, disruption, moment) < pods:
+                    self._last_shortage = (demand, disruption, precedence, moment, pods)
                     return False
         return all(
             self._leaves_larger_pods_whole(requirement)
@@ -193,10 +222,10 @@ class PromiseFeasibility:
         )
 
     def _fits(
-        self, demand: PodDemand, disruption: Disruption, precedence: Precedence, at: int, pods: int
+        self, demand: PodDemand, disruption: Disruption, precedence: Precedence, moment: Moment, pods: int
     ) -> bool:
         profile = availability_profile(self._world, self._domain, demand, precedence)
-        return profile.max_pods(disruption, at) >= pods
+        return pods_at(profile, disruption, moment) >= pods
 
     def _leaves_larger_pods_whole(self, requirement: PromiseRequirement) -> bool:
         """Whether a promise finds its pods without breaking up nodes of earlier promises of larger pods."""
@@ -205,6 +234,14 @@ class PromiseFeasibility:
             overlap.pods(profile.node_availability, requirement.disruption) >= requirement.own_pods
             for overlap in requirement.larger_pod_overlaps
         )
+
+
+def pods_at(profile: AvailabilityProfile, disruption: Disruption, moment: Moment) -> int:
+    """Returns how many pods fit at that moment if no promise counts."""
+    at, peace_since = moment
+    if peace_since is None:
+        return profile.max_pods(disruption, at)
+    return profile.max_pods_in_peace(at, peace_since)
 
 
 # By the Run whose promise is left out, and by the precedence of the promises that count.

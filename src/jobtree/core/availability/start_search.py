@@ -68,9 +68,10 @@ class StartSearch:
         self.demand = placement_demand(run, size, placement.selector)
         self.size = size
         self._funding_cache: dict[tuple[int, int], tuple[FundingSplit, int]] = {}  # by width and instant
-        self._open_ended_behind_all = precedence is None and self.shape.max_duration is None
+        behind_all = precedence is None and not run.gang  # the members of a gang count on one lottery
+        self._open_ended_behind_all = behind_all and self.shape.max_duration is None
         self._scope = PromiseScope.NONE
-        if precedence is None and run.promise is None:
+        if behind_all and run.promise is None:
             self._scope = PromiseScope.OPEN_ENDED if self._open_ended_behind_all else PromiseScope.AT_START
 
     def find(self) -> StartOption | None:
@@ -198,7 +199,7 @@ class StartSearch:
             return 0
         if self._is_open_ended_behind_all(profile):
             return profile.behind_promises(disruption).open_ended_pods(at)
-        return profile.pods(disruption, at, self._end(at), self.run.key, self.precedence)
+        return profile.pods(disruption, at, self._end(at), self.run.key, self.precedence, self.run.gang)
 
     def _is_open_ended_behind_all(self, profile: AvailabilityProfile) -> bool:
         """Whether the profile behind all promises holds for the Run, so that nothing must be computed."""

@@ -29,6 +29,7 @@ ActionKind = Literal[
     "Fail",
     "Cancel",
     "Preempt",
+    "Exempt",
     "Reserve",
     "Move",
     "Activate",
@@ -94,6 +95,9 @@ ACTIONS: dict[ActionKind, ActionFacts] = {
         "resolver",
         phase="Pending",
         requeues=True,
+    ),
+    "Exempt": ActionFacts(
+        "makes a Run immune that had a ticket in a lottery and did not lose", "NotDrawn", "resolver"
     ),
     "Reserve": ActionFacts("writes a Reservation", "Reserved", "forecast", reservation="Pending"),
     "Move": ActionFacts("gives a Reservation another start or slice", part="forecast", reservation="Pending"),
@@ -171,6 +175,7 @@ AT_RISK = "AtRisk"
 EVENTS: dict[str, EventFacts] = {
     "Admitted": EventFacts("It started. The message says who pays."),
     "RandomPreempt": EventFacts("It lost a lottery, and queues again.", warning=True),
+    "NotDrawn": EventFacts("It had a ticket in a lottery and did not lose. It is immune for a while."),
     "Reserved": EventFacts("It cannot start now. The Reservation says when it will."),
     "Activated": EventFacts("Its promised time has come."),
     "Superseded": EventFacts("It starts before its promised time and takes nothing from other Runs."),
@@ -210,6 +215,10 @@ EVENTS: dict[str, EventFacts] = {
     ),
     "CrowdedOut": EventFacts(
         "Other Runs use more GPUs, or for longer, than forecast, and its start was searched again."
+    ),
+    "Collision": EventFacts(
+        "Another lottery, or a lack of notice, leaves its promise too few Runs to draw from, and its start "
+        "was searched again."
     ),
     "NodeFailure": EventFacts(
         "Ranks of another Run were moved off a failed node to GPUs that its promise counted on, and its "
@@ -298,6 +307,7 @@ ROWS = (
     Outcome("Requeue", Reason.RECLAIMED, closes=("Reclaimed", "ReclaimedBySpare")),
     Outcome("Requeue", Reason.CAPACITY_LOST, closes=("CapacityLost",), counted_as=Reason.NODE_FAILURE),
     Outcome("Preempt", Reason.RANDOM_PREEMPT, closes=("RandomPreempt",)),
+    Outcome("Exempt", Reason.NOT_DRAWN),
     Outcome("Release", Reason.RELEASED),
     Outcome("Complete", Reason.COMPLETED, closes=("Completed",), plain=True),
     Outcome("Fail", Reason.FAILED, closes=("Failed",), plain=True),
@@ -320,6 +330,7 @@ ROWS = (
     Outcome("Move", Reason.FUNDING_LOST),
     Outcome("Move", Reason.OWNER_NEEDS),
     Outcome("Move", Reason.CROWDED_OUT),
+    Outcome("Move", Reason.COLLISION),
     Outcome("Move", Reason.NODE_FAILURE),
     Outcome("Activate", Reason.ACTIVATED),
     Outcome("Confirm", Reason.ACTIVATED),
@@ -331,6 +342,7 @@ ROWS = (
     Outcome("Withdraw", Reason.FUNDING_LOST),
     Outcome("Withdraw", Reason.OWNER_NEEDS),
     Outcome("Withdraw", Reason.CROWDED_OUT),
+    Outcome("Withdraw", Reason.COLLISION),
     Outcome("Withdraw", Reason.NODE_FAILURE),
     Outcome("Withdraw", Reason.KEY_CHANGED, logged_by="resolver"),
 )

@@ -105,6 +105,7 @@ class Reason(StrEnum):
     CANCELLED = "Cancelled", CHANGE, "it was cancelled"
     DURATION_EXCEEDED = "DurationExceeded", CHANGE, "it reached its maxDuration ({where})"
     RANDOM_PREEMPT = "RandomPreempt", CHANGE, "it lost the lottery of reservation {where}"
+    NOT_DRAWN = "NotDrawn", CHANGE, "it was not drawn in the lottery of reservation {where}"
     # Job trees
     UPSTREAM = "Upstream", STATE, "it waits for {where}"
     UPSTREAM_FAILED = "UpstreamFailed", CHANGE, "{where}, which it waits for, failed"
@@ -134,6 +135,11 @@ class Reason(StrEnum):
         "CrowdedOut",
         CHANGE,
         "Runs that started before reservation {where} use more GPUs, or for longer, than forecast",
+    )
+    COLLISION = (
+        "Collision",
+        CHANGE,
+        "another lottery, or a lack of notice, leaves reservation {where} too few Runs to draw from",
     )
     KEY_CHANGED = (
         "KeyChanged",

@@ -5,7 +5,7 @@ from operator import attrgetter
 
 import msgspec
 
-from jobtree.core.availability.availability_profile import keeps_promise
+from jobtree.core.availability.availability_profile import keeps_promise, meets_lottery
 from jobtree.core.availability.payer_placement import (
     PayerKeys,
     PayerPlacement,
@@ -278,7 +278,7 @@ def broken_reason_and_certainty(world: World, run: RunState) -> tuple[Reason | N
         if not keeps_promise(world, domains[name], promise):
             if name in world.domains_that_shrank:
                 return Reason.NODES_LOST, False
-            crowded = Reason.CROWDED_OUT
+            crowded = Reason.COLLISION if meets_lottery(world, domains[name], promise) else Reason.CROWDED_OUT
     if is_certainly_funded(world, run, promise):
         return crowded, True
     terms, payers = (

@@ -8,6 +8,7 @@ from functools import partial
 
 from jobtree.api.kinds.lease import ClosureReason
 from jobtree.api.schema.quantities import MILLI
+from jobtree.core.availability.availability_profile import meets_lottery
 from jobtree.core.funding.cover import funding_refusals, payable
 from jobtree.core.funding.future_funding import funding_at
 from jobtree.core.funding.payer_candidates import payer_candidates
@@ -34,6 +35,8 @@ from jobtree.core.operations.victims import PromiseCase, Victim
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.world.world import World
 
+Resolved = tuple[PromiseCase, Record]
+
 
 def activate(trial: Trial, run: RunState) -> None:
     """Starts a Run whose promise is due; if that is impossible, the promise slips with the reason."""
@@ -58,8 +61,10 @@ def activate(trial: Trial, run: RunState) -> None:
 def resolve_all(trial: Trial, run: RunState) -> Reason | None:
     """Starts the Run, or the members of its gang in turn; returns the reason of the first that cannot start.
 
-    Each member was promised its part behind those before it, and gets it in that order.
+    Each member was promised its part behind those before it, and gets it in that order. What they draw is one
+    lottery: its survivors are immune when all of them have started.
     """
+    resolved: list[Resolved] = []
     for member in sorted(trial.world.run_graph.members(run), key=in_promise_order):
         promise = member.promise
         if promise is not None:
@@ -70,8 +75,10 @@ def resolve_all(trial: Trial, run: RunState) -> Reason | None:
             reason = resolve(trial, member, promise, case, record)
             if reason is not None:
                 return reason
+            resolved.append((case, record))
         elif member.shape is None:
             trial.begin_action("Start", member, trial.world.now, Cause(Reason.NO_GPUS))
+    exempt_survivors(trial, resolved)
     return None
 
 
@@ -156,7 +163,7 @@ def resolve(
     """Applies what was decided and starts the Run; returns the reason if it cannot start."""
     world = trial.world
     if not record.decision.packs:
-        return Reason.CROWDED_OUT
+        return crowding_reason(world, promise)
     cause = Cause(Reason.ACTIVATED, promise.name, promise.width, promise.width)
     apply_decision(trial, case, record, cause)
 
@@ -177,6 +184,13 @@ def resolve(
         return Reason.FUNDING_LOST if lacking else Reason.CROWDED_OUT
     trial.begin_action("Activate", run, world.now, cause, promise=promise, record=record)
     return None
+
+
+def crowding_reason(world: World, promise: Promise) -> Reason:
+    """Returns why the slice of a promise cannot be cleared."""
+    domains = world.fleet.flavor(promise.flavor).domains_of_slice(promise.domain_gpus)
+    meets = any(meets_lottery(world, domain, promise) for domain in domains)
+    return Reason.COLLISION if meets else Reason.CROWDED_OUT
 
 
 def start_as_promised(trial: Trial, run: RunState, promise: Promise, cause: Cause) -> bool:
@@ -252,6 +266,21 @@ def apply_decision(trial: Trial, case: PromiseCase, record: Record, cause: Cause
     for uid in record.decision.losers:
         for member in trial.world.run_graph.members(case.by_ticket[uid]):
             preempt(trial, member, now, record)
+
+
+def exempt_survivors(trial: Trial, resolved: Sequence[Resolved]) -> None:
+    """Makes everybody immune for a while who had a ticket in these lotteries and lost none of them (R4)."""
+    at = trial.world.now
+    survivors = {
+        member.key: record.reservation
+        for case, record in resolved
+        for ticket in (case.case.tickets if record.decision.draws else ())
+        for member in trial.world.run_graph.members(case.by_ticket[ticket.run])
+    }
+    for run_key, reservation in survivors.items():
+        run = trial.world.runs[run_key]
+        if run.phase == "Running" and run.since is not None and run.since < at:
+            trial.begin_action("Exempt", run, at, Cause(Reason.NOT_DRAWN, reservation))
 
 
 def shrink_victims(trial: Trial, steps: Sequence[Victim], reason: ClosureReason, cause: Cause) -> None:

@@ -7,7 +7,7 @@ import msgspec
 
 from jobtree.api.kinds.budget import BudgetStatus, ClassUse, Usage
 from jobtree.api.kinds.lease import LeaseClass, Payer
-from jobtree.api.kinds.run import Allocation, Ending, FundingShare, Phase, Risk, RunStatus, Width
+from jobtree.api.kinds.run import Ending, FundingShare, Phase, Risk, RunStatus, Width
 from jobtree.api.schema.object_meta import Condition
 from jobtree.api.schema.quantities import HOUR, MILLI, format_milli, format_time
 from jobtree.core.accounts.envelope_accounts import FOREVER, Account, EnvelopeState
@@ -47,7 +47,7 @@ def run_status(
         phase=phase,
         conditions=conditions(run, phase, verdict, warned),
         width=width_of(run),
-        allocation=status_allocation(run),
+        allocation=run_allocation.build_allocation(run),
         closing=closing,
         revision=run.revision,
         funding=tuple(funding_status(world, run)),
@@ -114,12 +114,6 @@ def width_of(run: RunState) -> Width | None:
     if shape is None:
         return None
     return Width(min=shape.min, max=shape.max, desired=shape.desired, allocated=run.width)
-
-
-def status_allocation(run: RunState) -> Allocation | None:
-    if run.phase != "Running" or run.since is None:
-        return None
-    return run_allocation.build_allocation(run.leases.values(), run.since, run.promised_start, run.pod_size)
 
 
 def funding_status(world: World, run: RunState) -> list[FundingShare]:

@@ -25,10 +25,12 @@ def immunity_ms(policy: Policy, lotteries_lost: int) -> int:
 def immune_until(policy: Policy, run: RunState, now: int) -> int:
     """Returns the instant until which a Run is immune; a waiting Run counts as starting now.
 
-    An early start counts from its promised date, so that it does not cost the Run that date (R7).
+    An early start counts from its promised date, so that it does not cost the Run that date (R7). A lottery
+    that the Run did not lose gives it ``peace``.
     """
     start = now if run.since is None else max(run.since, run.promised_start or 0)
-    return start + immunity_ms(policy, run.lotteries_lost)
+    immune = start + immunity_ms(policy, run.lotteries_lost)
+    return immune if run.not_drawn_at is None else max(immune, run.not_drawn_at + policy.peace_ms)
 
 
 def draw_notice_ms(policy: Policy, checkpoint_ms: int | None) -> int:

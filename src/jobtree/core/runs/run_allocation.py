@@ -4,8 +4,6 @@ It is the commit point of a gang (specification section 10). It holds everything
 an open lease, so leases and pods can be restored from it after a crash at any point.
 """
 
-from collections.abc import Iterable
-
 from jobtree.api.kinds.lease import Payer
 from jobtree.api.kinds.run import AllocatedLease, Allocation, Run
 from jobtree.api.schema.quantities import (
@@ -17,16 +15,21 @@ from jobtree.api.schema.quantities import (
     parse_time,
 )
 from jobtree.core.model.gpu_lease import GpuLease, count_slots
+from jobtree.core.runs.run_state import RunState
 
 
-def build_allocation(
-    leases: Iterable[GpuLease], since: int, promised_start: int | None, pod_size: int
-) -> Allocation:
+def build_allocation(run: RunState) -> Allocation | None:
+    """Returns the allocation of a Run that runs; None of any other."""
+    if run.phase != "Running" or run.since is None:
+        return None
     return Allocation(
-        since=format_time(since),
-        promised_start=None if promised_start is None else format_time(promised_start),
-        gpus_per_pod=pod_size,
-        leases=tuple(allocated_lease(lease) for lease in sorted(leases, key=lambda lease: lease.name)),
+        since=format_time(run.since),
+        promised_start=None if run.promised_start is None else format_time(run.promised_start),
+        not_drawn_at=None if run.not_drawn_at is None else format_time(run.not_drawn_at),
+        gpus_per_pod=run.pod_size,
+        leases=tuple(
+            allocated_lease(lease) for lease in sorted(run.leases.values(), key=lambda lease: lease.name)
+        ),
     )
 
 

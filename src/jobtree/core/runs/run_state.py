@@ -55,6 +55,7 @@ SAVED_FIELDS = (
     "resume_at",
     "leases_opened",
     "lotteries_lost",
+    "not_drawn_at",
     "promised_start",
     "provisional",
     "reservations_made",
@@ -79,6 +80,7 @@ class RunState:
         "leases",
         "leases_opened",
         "lotteries_lost",
+        "not_drawn_at",
         "opportunistic_gpus",
         "outcome",
         "parent",
@@ -129,6 +131,8 @@ class RunState:
         self.since = parse_time(allocation.since) if allocation else None
         promised_start = allocation.promised_start if allocation else None
         self.promised_start = parse_time(promised_start) if promised_start else None  # of this admission
+        not_drawn_at = allocation.not_drawn_at if allocation else None
+        self.not_drawn_at = parse_time(not_drawn_at) if not_drawn_at else None  # of this admission
         self.pod_size = allocation.gpus_per_pod if allocation else 0
         self.revision = status.revision  # how many decisions changed its leases or its attempt
         self.attempt = status.attempt
@@ -199,6 +203,7 @@ class RunState:
     def requeue(self, *, lost_lottery: bool) -> None:
         """Records that all its leases end; with a promise it is reserved again."""
         self.since, self.pod_size, self.provisional, self.promised_start = None, 0, False, None
+        self.not_drawn_at = None
         self.lotteries_lost += lost_lottery
         if self.promise is not None:
             self.phase = "Reserved"
@@ -227,6 +232,10 @@ class RunState:
     def confirm(self, at: int) -> None:
         """Records that interim work gets at that instant what it was promised."""
         self.provisional, self.promised_start = False, at
+
+    def keep_in_lottery(self, at: int) -> None:
+        """Records that it had a ticket in a lottery at that instant and did not lose (R4)."""
+        self.not_drawn_at = at
 
     def end_provisional(self) -> None:
         self.provisional = False

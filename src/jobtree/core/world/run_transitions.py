@@ -26,28 +26,35 @@ class RunTransitions:
             if phase in FINISHED:
                 self._relations.recheck_dependents(run.key)
         run.begin_attempt(action)
-        promise_index = self._indexes.promise_index
         if action.kind == "Start":
             run.start(action.at, action.pod_size, provisional=action.provisional)
         elif action.kind in REQUEUES:
             run.requeue(lost_lottery=action.kind == "Preempt")
+        elif action.kind == "Exempt":
+            run.keep_in_lottery(action.at)
+            self._indexes.promise_index.invalidate_profiles(run)
         elif action.kind in SETS_PROMISE or action.kind in CLEARS_PROMISE:
-            promise_index.set(run, action.promise if action.kind in SETS_PROMISE else None)
-            if action.kind == "Confirm":
-                was_provisional = run.provisional
-                run.confirm(action.at)
-                if was_provisional:
-                    promise_index.invalidate_profiles(run)
+            self._change_promise(run, action)
         if run.phase in FINISHED:
             run.end_provisional()
         self._indexes.reindex(run)
 
+    def _change_promise(self, run: RunState, action: Action) -> None:
+        promise_index = self._indexes.promise_index
+        promise_index.set(run, action.promise if action.kind in SETS_PROMISE else None)
+        if action.kind == "Confirm":
+            was_provisional = run.provisional
+            run.confirm(action.at)
+            if was_provisional:
+                promise_index.invalidate_profiles(run)
+
     def undo(self, run: RunState, saved: SavedRunState) -> None:
         """The inverse of apply, for the state that the Run saved before it."""
-        provisional, promise_index = run.provisional, self._indexes.promise_index
+        provisional, not_drawn_at = run.provisional, run.not_drawn_at
+        promise_index = self._indexes.promise_index
         promise = run.restore_state(saved)
         if run.promise is not promise:
             promise_index.set(run, promise, undo=True)
-        if run.provisional != provisional:
+        if (run.provisional, run.not_drawn_at) != (provisional, not_drawn_at):
             promise_index.invalidate_profiles(run)
         self._indexes.reindex(run)

@@ -202,6 +202,13 @@ class World:
         run.mark_reserved()
         self._indexes.reindex(run)
 
+    def exempt_survivor(self, run: RunState, drawn_at: int) -> None:
+        """Loads that a Run, with its gang, had a ticket in a lottery then and did not lose (R4)."""
+        for member in self.run_graph.members(run):
+            if member.since is not None and member.since < drawn_at > (member.not_drawn_at or 0):
+                member.keep_in_lottery(drawn_at)
+                self.promise_index.invalidate_profiles(member)
+
     # Events: Lease objects
 
     def put_lease(self, lease_object: WireLease) -> None:

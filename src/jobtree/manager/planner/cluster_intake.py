@@ -6,17 +6,20 @@ its allocation. If a Reservation holds a later decision about it, that decision 
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
 from jobtree.api.kinds.budget import Budget
 from jobtree.api.kinds.lease import RunRef
 from jobtree.api.kinds.policy import Policy
-from jobtree.api.kinds.reservation import Reservation, ReservationState
+from jobtree.api.kinds.reservation import Reservation, ReservationState, ReservationStatus
 from jobtree.api.kinds.run import Decided, Run, RunStatus
 from jobtree.api.schema.object_meta import Condition
+from jobtree.api.schema.quantities import parse_time
 from jobtree.core import (
     FINISHED,
+    Record,
     RunKey,
     RunState,
     Violation,
@@ -206,6 +209,17 @@ class ClusterIntake:
             load_first_estimate(self.world, reservation, key)
         for stage in reservation.spec.members or ("",):
             self._handle_member(reservation, stage, int(number))
+        self._exempt_survivors(reservation.status)
+
+    def _exempt_survivors(self, status: ReservationStatus) -> None:
+        """Makes those immune whom a lottery did not draw, if a crash kept their statuses from saying so."""
+        drawn_at = max([parse_time(decided.since) for decided in status.decided if decided.since], default=0)
+        for lottery in (status.lottery or {}, *status.lotteries):
+            for uid in ticket_holders(lottery):
+                run_object = self.runs.get(uid)
+                run = None if run_object is None else self.world.runs.get(run_key(run_object))
+                if run is not None:
+                    self.world.exempt_survivor(run, drawn_at)
 
     def _handle_member(self, reservation: Reservation, stage: str, number: int) -> None:
         """Loads the promise to the Run of a Reservation, or to one of the stages that start together."""
@@ -230,6 +244,15 @@ class ClusterIntake:
         elif run.phase in ("Pending", "Running"):
             self.world.put_promise(run, promise_from_reservation(reservation, run, stage))
             load_first_estimate(self.world, reservation, run.key)
+
+
+def ticket_holders(lottery: dict[str, Any]) -> list[str]:
+    """Returns the UIDs of the Runs that had a ticket in a lottery; none if nobody was drawn."""
+    try:
+        record = msgspec.convert(lottery, Record)
+    except msgspec.ValidationError:  # not written by Jobtree
+        return []
+    return [ticket.run for ticket in record.case.tickets] if record.decision.draws else []
 
 
 def run_key(run_object: Run) -> RunKey:

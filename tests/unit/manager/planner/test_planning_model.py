@@ -208,6 +208,26 @@ def test_due_promise_stops_the_loser_and_starts_the_winner() -> None:
     assert manager.violations == []
 
 
+def test_survivor_of_a_lottery_is_immune_though_a_crash_kept_its_status_from_saying_so() -> None:
+    """Peace (R4) follows from the record, which is the commit point of the draw."""
+    server = fleet(nodes=2)
+    put_budget(server, "other", 16)
+    for name in ("a", "b"):
+        put_run(server, name, "org", 8)
+    manager = Manager(server)
+    manager.settle()
+    server.now += 60_000
+    put_run(server, "winner", "other", 8)
+    manager.settle()
+    server.now += 60_000
+    manager.settle()
+    (survivor,) = (name for name in ("a", "b") if phase(server, name) == "Running")
+    allocation = server.run(survivor)["status"]["allocation"]
+    drawn_at = allocation.pop("notDrawnAt")
+    Manager(server).settle()
+    assert server.run(survivor)["status"]["allocation"]["notDrawnAt"] == drawn_at
+
+
 def test_record_of_a_lottery_stays_when_the_winner_is_deleted() -> None:
     """Losers can check it as long as leases are kept, and no other Reservation gets its name."""
     server = fleet(nodes=2)
