@@ -185,6 +185,12 @@ CERTIFICATE = Metric(
     "Time until the certificate of the webhook expires; absent if no webhook is served.",
     ("secret",),
 )
+WEBHOOK_REFUSALS = Metric(
+    "jobtree_webhook_refusals_total",
+    "counter",
+    "Requests that the webhook refused, by its path. Without --webhook-client-ca anybody can ask.",
+    ("path",),
+)
 METRICS = (
     SUBMITTED,
     ADMISSION,
@@ -208,6 +214,7 @@ METRICS = (
     SILENCE,
     ARCHIVE_FAILING,
     CERTIFICATE,
+    WEBHOOK_REFUSALS,
 )
 
 

@@ -20,6 +20,16 @@ LEAST_VALID_SECONDS = 10
 SERVICE_ACCOUNT_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 
+class ClientIdentity(msgspec.Struct, frozen=True):
+    """The clients that the webhook answers: with a certificate of this authority and one of these names.
+
+    ``authority`` is a file of certificates; empty: anybody. Without names, any certificate of it is accepted.
+    """
+
+    authority: str = ""
+    names: tuple[str, ...] = ()
+
+
 class ManagerSettings(msgspec.Struct, frozen=True):
     kubeconfig: str = ""  # empty: KUBECONFIG, ~/.kube/config, or the service account of this pod
     context: str = ""
@@ -30,12 +40,19 @@ class ManagerSettings(msgspec.Struct, frozen=True):
     webhook_address: str = ""
     webhook_names: str = ""
     webhook_validity_seconds: int = VALID_SECONDS
+    webhook_client_ca: str = ""  # empty: anybody who reaches the webhook is answered
+    webhook_client_names: str = ""
     archive: str = ""  # empty: closed leases stay in the cluster
     archive_seconds: int = 60
     check_seconds: int = 30
     stop_after_writes: int = 0  # for crash tests: SIGKILL after so many writes
     request_seconds: float = REQUEST_SECONDS  # for fault tests: the timeout of a request
     silence_seconds: float = SILENCE_SECONDS  # for fault tests: the timeout of a silent watch
+
+    @property
+    def webhook_clients(self) -> ClientIdentity:
+        names = (name.strip() for name in self.webhook_client_names.split(","))
+        return ClientIdentity(self.webhook_client_ca, tuple(filter(None, names)))
 
 
 def own_namespace(path: str = SERVICE_ACCOUNT_NAMESPACE) -> str:
@@ -66,6 +83,13 @@ def check_names(_: click.Context, option: click.Parameter, text: str) -> str:
         if not NAME.fullmatch(name):
             raise click.BadParameter(f"{name!r} is neither a name nor an address", param=option)
     return text
+
+
+def check_file(_: click.Context, option: click.Parameter, path: str) -> str:
+    """Accepts the name of a file that can be read, or an empty text."""
+    if path and not os.access(path, os.R_OK):
+        raise click.BadParameter(f"{path!r} is no file that can be read", param=option)
+    return path
 
 
 @click.command(context_settings={"auto_envvar_prefix": "JOBTREE"})
@@ -104,6 +128,17 @@ def check_names(_: click.Context, option: click.Parameter, text: str) -> str:
     type=click.IntRange(min=LEAST_VALID_SECONDS),
     show_default=True,
     help="How long a certificate of the webhook is valid; it is replaced in time.",
+)
+@click.option(
+    "--webhook-client-ca",
+    default="",
+    callback=check_file,
+    help="A file with the authority of the API server's client certificate; empty: anybody is answered.",
+)
+@click.option(
+    "--webhook-client-names",
+    default="",
+    help="Common names of that certificate, separated by commas; empty: any name of the authority.",
 )
 @click.option(
     "--archive",

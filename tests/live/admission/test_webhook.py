@@ -11,6 +11,7 @@ import yaml
 
 from tests.live.admission.admission_cluster import MANAGED_LABEL, label_namespace
 from tests.live.admission.object_manifests import MAIN_CONTAINER, gpu_container, pod_manifest, run_manifest
+from tests.live.admission.webhook_clients import SlowClients, WebhookClient, resident_bytes
 from tests.live.admission.webhook_cluster import (
     BEFORE_1_30,
     CONFIGURATIONS,
@@ -40,10 +41,13 @@ WEBHOOK_FOR_NEW_OBJECTS = "new-runs-and-budgets-need-jobtree.rq.davidlangworthy.
 class WebhookCluster:
     """An installation without admission policies, whose API server calls a manager of the tests."""
 
-    def __init__(self, plane: ControlPlane, fleet: FakeFleet) -> None:
+    def __init__(
+        self, plane: ControlPlane, fleet: FakeFleet, endpoint: WebhookEndpoint, client: WebhookClient
+    ) -> None:
         self.plane = plane
         self.fleet = fleet
-        self.endpoint = WebhookEndpoint()
+        self.endpoint = endpoint
+        self.client = client
         self.kubeconfig = install(plane)
         set_policy(plane, SHORT_NOTICE_POLICY)
         self.endpoint.apply(plane, BASE)
@@ -73,11 +77,13 @@ class WebhookCluster:
 
 
 @pytest.fixture(scope="module")
-def webhook_cluster() -> Iterator[WebhookCluster]:
-    with ControlPlane(NO_POLICIES_FLAGS) as plane:
+def webhook_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebhookCluster]:
+    endpoint = WebhookEndpoint()
+    client = WebhookClient(tmp_path_factory.mktemp("webhook-client"))
+    with ControlPlane({**NO_POLICIES_FLAGS, **client.api_server_flags}) as plane:
         plane.start_controllers()
         plane.start_scheduler()
-        cluster = WebhookCluster(plane, plane.start_fake_fleet())
+        cluster = WebhookCluster(plane, plane.start_fake_fleet(), endpoint, client)
         yield cluster
         cluster.stop_shared_manager()
 
@@ -188,20 +194,47 @@ def test_spares_per_group_is_stored_as_spares_on_every_apply(webhook_cluster: We
         assert (spec["spares"], spec.get("sparesPerGroup")) == (number, None)
 
 
-def test_invalid_run_is_refused_and_logged(
-    webhook_cluster: WebhookCluster, answering_manager: Manager
-) -> None:
-    tenant = webhook_cluster.create_tenant("wrong")
-    tenant.create_budget("a", 8)
+def refuse_run(webhook_cluster: WebhookCluster, tenant: Tenant) -> None:
     template = {"spec": {"containers": [MAIN_CONTAINER], "terminationGracePeriodSeconds": 86400}}
     refusal = webhook_cluster.plane.rest.post(
         tenant.runs_path, run_manifest(tenant, "r", "a", template=template)
     )
     assert refusal.status == 422
     assert "spec.template.spec.terminationGracePeriodSeconds" in refusal.message
-    lines = [line for line in answering_manager.log_lines() if line["message"] == "refused"]
-    (line,) = [line for line in lines if line["name"] == "wrong/r"]
-    assert (line["part"], line["name"], line["user"]) == ("webhook", "wrong/r", "admin")
+
+
+@pytest.mark.usefixtures("answering_manager")
+def test_reviews_are_served_while_150_slow_clients_send_large_bodies(
+    webhook_cluster: WebhookCluster, answering_manager: Manager
+) -> None:
+    """Without credentials, these clients could hold 2.26 GB, more than the limit of the container."""
+    tenant = webhook_cluster.create_tenant("slow")
+    tenant.create_budget("a", 8)
+    before = resident_bytes(answering_manager)
+    with SlowClients(webhook_cluster.endpoint.address, 150) as clients:
+        for _ in range(5):
+            refuse_run(webhook_cluster, tenant)
+            assert webhook_cluster.plane.rest.post(f"{BUDGETS_PATH}?dryRun=All", budget_of("slow:b")).accepted
+        wait_until(lambda: clients.closed >= 50, "slow clients are closed")
+        assert resident_bytes(answering_manager) - before < 512 * 2**20
+    assert not answering_manager.has_logged("slow/r"), "whoever asks could have invented that name"
+
+
+def test_only_the_api_server_is_answered_when_its_certificate_is_required(
+    webhook_cluster: WebhookCluster,
+) -> None:
+    tenant = webhook_cluster.create_tenant("certified")
+    tenant.create_budget("a", 8)
+    flags = (*webhook_cluster.endpoint.flags, *webhook_cluster.client.flags)
+    with webhook_cluster.start_manager(*flags) as manager:
+        await_webhook(webhook_cluster.plane)
+        refuse_run(webhook_cluster, tenant)
+        (line,) = [line for line in manager.log_lines() if line["message"] == "refused"]
+        assert (line["part"], line["name"], line["user"]) == ("webhook", "certified/r", "admin")
+        with SlowClients(webhook_cluster.endpoint.address, 20) as clients:
+            wait_until(lambda: clients.closed == 20, "clients without the certificate are closed")
+            assert clients.sent_bytes < 20 * 2**20, "no body was read"
+            refuse_run(webhook_cluster, tenant)
 
 
 def test_standby_answers_webhook_requests_when_the_leader_is_killed(webhook_cluster: WebhookCluster) -> None:

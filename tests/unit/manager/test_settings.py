@@ -21,6 +21,7 @@ def test_given_flags_are_read() -> None:
         ("--health-address=0.0.0.0:99999", "'0.0.0.0:99999' is not HOST:PORT"),
         ("--webhook-names=a,b c", "'b c' is neither a name nor an address"),
         ("--webhook-names=ключ", "is neither a name nor an address"),
+        ("--webhook-client-ca=/no/such/file", "'/no/such/file' is no file that can be read"),
         ("--webhook-validity-seconds=5", "5 is not in the range x>=10"),
         ("--webhook-validity-seconds=long", "'long' is not a valid integer"),
     ],

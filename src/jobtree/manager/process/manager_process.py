@@ -72,7 +72,9 @@ class ManagerProcess:
         watching = [asyncio.ensure_future(watch.run()) for watch in self._watches(transport, view, health)]
         watching.append(asyncio.ensure_future(self._watch_reflectors(health.watches)))
         if self._settings.webhook_address:
-            self._webhook = health.webhook = Webhook(self._settings, transport, view, self._log)
+            self._webhook = health.webhook = Webhook(
+                self._settings, transport, view, self._log, metrics=health.metrics
+            )
             watching.append(asyncio.ensure_future(self._webhook.run()))
         leading = asyncio.ensure_future(self._lead(transport, view, health, gate))
         leader.start()

@@ -15,6 +15,7 @@ from jobtree.kube.http.transport import AsyncTransport
 from jobtree.kube.write.object_writer import Writer
 from jobtree.manager.cluster_view import ClusterView
 from jobtree.manager.log import Log
+from jobtree.manager.metrics import Metrics
 from jobtree.manager.settings import ManagerSettings
 from jobtree.manager.webhook.admission_handlers import handlers
 from jobtree.manager.webhook.certificate_renewal import CertificateRenewal
@@ -25,12 +26,14 @@ FIRST_CHECK_SECONDS = 0.5
 
 
 class Webhook:
-    def __init__(
+    def __init__(  # noqa: PLR0913  the parts of the manager that it uses
         self,
         settings: ManagerSettings,
         transport: AsyncTransport,
         view: ClusterView,
         log: Log,
+        *,
+        metrics: Metrics,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._view = view
@@ -40,7 +43,13 @@ class Webhook:
         self._schedule = CertificateSchedule(settings.webhook_validity_seconds)
         client = AsyncClient(transport)
         self._renewal = CertificateRenewal(client, settings, log, clock)
-        self._server = Server(settings.webhook_address, handlers(view, client, settings.namespace), log)
+        self._server = Server(
+            settings.webhook_address,
+            handlers(view, client, settings.namespace),
+            log,
+            metrics=metrics,
+            clients=settings.webhook_clients,
+        )
         self._writer: Writer | None = None
         self._wake_up = asyncio.Event()
 

@@ -12,6 +12,7 @@ from jobtree.kube.write.object_writer import Writer
 from jobtree.kube.write.write_gate import Gate
 from jobtree.manager.cluster_view import NEEDED, ClusterView
 from jobtree.manager.log import Log
+from jobtree.manager.metrics import Metrics
 from jobtree.manager.settings import ManagerSettings
 from jobtree.manager.webhook.webhook_service import Webhook
 from tests.unit.manager.webhook.fake_server import FakeServer
@@ -26,7 +27,9 @@ class WebhookUnderTest:
         self.log = StringIO()
         self.view = ClusterView("jobtree-system", lambda *_: None, lambda: None)
         settings = ManagerSettings(webhook_address=address, webhook_validity_seconds=1200)
-        self.webhook = Webhook(settings, self.server, self.view, Log(self.log), lambda: self.now)
+        self.webhook = Webhook(
+            settings, self.server, self.view, Log(self.log), metrics=Metrics(), clock=lambda: self.now
+        )
 
     def lead(self) -> None:
         self.webhook.lead(Writer(self.server, Gate()))
@@ -101,8 +104,8 @@ def test_address_in_use_is_logged_once_and_tried_again(address: str) -> None:
         with socket.create_server((host, int(port))):
             await service.webhook._check()
             await service.webhook._check()
-        assert service.log.getvalue().count("address already in use") == 1
-        assert "address already in use" in service.webhook.unreadiness()[0]
+        assert service.log.getvalue().count("Address already in use") == 1
+        assert "Address already in use" in service.webhook.unreadiness()[0]
         await service.webhook._check()
         assert service.webhook.unreadiness() == []
         await service.webhook.stop()
