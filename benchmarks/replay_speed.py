@@ -73,7 +73,7 @@ def made_up_trace(jobs: int, gpus: int, load_percent: int) -> Trace:
         row=array("q", range(2, jobs + 2)),
         teams=tuple(TEAMS),
         skipped={},
-        told=(),
+        shown=(),
         digest=f"{jobs} {gpus} {load_percent}",
     )
 

@@ -43,7 +43,9 @@ def fingerprint(world: World) -> Fingerprint:
             for name, posted in world.posted_leases.items()
         },
         "by node": {node: set(names) for node, names in world.leases_by_node.items()},
-        "orphans": {key: set(names) for key, names in world.lease_intake.orphans.items() if names},
+        "leases without run": {
+            key: set(names) for key, names in world.lease_intake.leases_without_run.items() if names
+        },
         "queue": list(world.queue),
         "to check": set(world.runs_to_check),
         "provisional": set(world.provisional_runs),

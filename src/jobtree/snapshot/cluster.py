@@ -145,7 +145,7 @@ class Cluster:
             self.objects.remove(key)
             self.retired.append(body)
         if self.archiving:
-            self._reservations.remove_orphans()
+            self._reservations.remove_unowned()
 
     def run_to_rest(self) -> None:
         """Plans and applies until nothing is left to do at this instant, then checks the invariants."""

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from jobtree.api.documents.document_stream import Document
+from jobtree.api.kinds.policy import SIM_API_VERSION
 from jobtree.api.schema.object_meta import API_VERSION
 from jobtree.api.schema.problems import InputError, Problem
 
@@ -69,9 +70,14 @@ def object_key(document: Document) -> Key:
     body, where = document.body, document.where
     kind, version = body.get("kind"), body.get("apiVersion")
     if not isinstance(kind, str) or kind not in API_VERSIONS:
-        raise InputError(
-            where, [Problem("kind", kind, f"must be one of {', '.join(API_VERSIONS)}, Clock, Policy")]
+        problem: Problem | str = Problem(
+            "kind", kind, f"must be one of {', '.join(API_VERSIONS)}, Clock, Policy"
         )
+        if kind is None:
+            problem = "kind: is required"
+        elif kind in ("Clock", "Policy"):
+            problem = Problem("apiVersion", version, f"must be {SIM_API_VERSION} for a {kind}")
+        raise InputError(where, [problem])
     if version != API_VERSIONS[kind]:
         raise InputError(
             where, [Problem("apiVersion", version, f"must be {API_VERSIONS[kind]} for a {kind}")]

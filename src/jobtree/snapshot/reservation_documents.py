@@ -114,7 +114,7 @@ class ReservationDocuments:
             else:
                 status["lottery"] = record_document
 
-    def remove_orphans(self) -> None:
+    def remove_unowned(self) -> None:
         """Removes Reservations whose Run does not exist any more, as garbage collection does on a cluster."""
         for key, body in list(self._objects.of("Reservation")):
             if ("Run", key[1], body["spec"]["runRef"]["name"]) not in self._objects:

@@ -90,8 +90,11 @@ class StateFile(Generic[C]):
             return self.path.read_text(encoding="utf-8")
         except FileNotFoundError:
             raise self._missing() from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise StateFileError(f"cannot read {self.path}: {error}") from None
+        except UnicodeDecodeError as error:
+            byte = f"byte {error.start} is 0x{error.object[error.start]:02x}"
+            raise StateFileError(f"cannot read {self.path}: it is not UTF-8: {byte}") from None
+        except OSError as error:
+            raise StateFileError(f"cannot read {self.path}: {error.strerror}") from None
 
     def _missing(self) -> MissingStateFileError:
         return MissingStateFileError(

@@ -47,7 +47,7 @@ def trace(jobs: Sequence[Job]) -> Trace:
         row=row,
         teams=tuple(teams),
         skipped={},
-        told=(),
+        shown=(),
         digest="small",
     )
 

@@ -167,7 +167,7 @@ def replay_cluster(settings: CommandOptions, request: SimulateRequest) -> Replay
             )
         if not request.fleet.isdecimal() or len(request.fleet) > MAX_DIGITS:
             raise InputError(
-                "fleet", [Problem("--nodes", request.fleet, "must be a number such as 16 or +16")]
+                "options", [Problem("--nodes", request.fleet, "must be a number such as 16 or +16")]
             )
         sizes = (
             fallback if size is None else size

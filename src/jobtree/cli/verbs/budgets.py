@@ -18,10 +18,11 @@ kubectl runs --state cluster.yaml budgets usage --since 2026-01-01 --until 2026-
 def usage(
     settings: CommandOptions, owner: str | None, since: str | None, until: str | None, archive: str | None
 ) -> int:
-    """Show GPUs used and free for each envelope and cap, by class, and GPU-hours used and left.
+    """Show used and free GPUs and GPU-hours of each envelope and cap.
 
-    Spares are charged at their discounted rate; opportunistic GPUs are not charged. A dash means no limit.
-    With --since or --until: what each envelope paid for in that period, including archived leases.
+    GPUs are shown by class with -o wide. Spares are charged at their discounted rate; opportunistic GPUs are
+    not charged. A dash means no limit. With --since or --until: what each envelope paid for in that period,
+    including archived leases.
     """
     from jobtree.cli.shell.object_output import print_objects
     from jobtree.cli.source.lease_entries import belongs_to

@@ -1,8 +1,8 @@
 """Keeps running totals of charge and usage for envelopes, caps, lending limits and quotas.
 
 All figures are integers: charge in thousandths of a GPU, usage in thousandths of a GPU times milliseconds.
-Between changes usage is linear in time: usage at t = closed usage + charge·t − Σ charge·start. So it is read
-at any instant without replaying leases.
+Between changes usage is linear in time: usage at t = closed usage + charge·t − Σ charge·start. So usage is
+read at any instant without replaying leases.
 A declared Run (``maxDuration``) commits what it has not used yet: Σ charge·end − charge·t (C5).
 """
 

@@ -24,7 +24,7 @@ from jobtree.core.runs.run_usage import RunUsage
 FINISHED = frozenset({"Completed", "Failed"})
 MIN_RESTART_DELAY = 10 * SECOND
 MAX_RESTART_DELAY = 10 * MINUTE
-PROTECTION_MS = 30 * MINUTE  # for so long a promised start keeps its slots, whoever pays (R5)
+PROTECTION_MS = 30 * MINUTE  # how long a promised start keeps its slots, also without a payer (R5)
 
 PodSlots = tuple[str, int]  # the node of a pod, and the mask of its slots there
 GroupRank = tuple[int, int]  # a group, and the position of a pod in it
@@ -436,7 +436,7 @@ class RunState:
 
     @property
     def reclaimable_from(self) -> int | None:
-        """From when a promised start that lost its payers, or may lose them, gives way; None: at any time."""
+        """From when a promised start that lost its payers, or may lose them, is reclaimable; None: always."""
         if self.promised_start is None or not (self.opportunistic_gpus or self._has_shared_leases):
             return None
         return self.promised_start + PROTECTION_MS

@@ -32,7 +32,7 @@ class LeaseIntake:
         self._node_lifecycle = node_lifecycle
         self._foreign_pods = foreign_pods
         self._run_history = run_history
-        self.orphans: dict[RunKey, dict[str, GpuLease]] = {}  # open leases without their Run
+        self.leases_without_run: dict[RunKey, dict[str, GpuLease]] = {}  # open leases by the key of the Run
         self.closed: set[str] = set()  # names of leases whose usage is added
 
     def put(self, lease_object: WireLease) -> None:
@@ -52,7 +52,7 @@ class LeaseIntake:
     def add_open(self, lease: GpuLease) -> None:
         run = self._indexes.open_leases.run_of(lease)
         if run is None:
-            self.orphans.setdefault(lease.run_key, {})[lease.name] = lease
+            self.leases_without_run.setdefault(lease.run_key, {})[lease.name] = lease
         else:
             self._indexes.open_leases.open(lease)
             self.mark_running(run)
@@ -60,12 +60,12 @@ class LeaseIntake:
     def load_open_leases(self, run: RunState) -> None:
         """Opens the leases of a new Run that were read before it."""
         self._foreign_pods.register_run(run.uid, run.key[0])
-        orphans = self.orphans.get(run.key, {})
-        for lease in [lease for lease in orphans.values() if lease.uid == run.uid]:
-            del orphans[lease.name]
+        leases = self.leases_without_run.get(run.key, {})
+        for lease in [lease for lease in leases.values() if lease.uid == run.uid]:
+            del leases[lease.name]
             self._indexes.open_leases.open(lease)
-        if not orphans:
-            self.orphans.pop(run.key, None)
+        if not leases:
+            self.leases_without_run.pop(run.key, None)
         self.mark_running(run)
 
     def _add_closed(self, lease: GpuLease, end: int, reason: ClosureReason | None) -> None:
@@ -73,9 +73,9 @@ class LeaseIntake:
             return
         self.closed.add(lease.name)
         self._run_history.close(lease, end, reason)
-        orphans = self.orphans.get(lease.run_key, {})
-        if orphans.pop(lease.name, None) is not None and not orphans:
-            del self.orphans[lease.run_key]
+        leases = self.leases_without_run.get(lease.run_key, {})
+        if leases.pop(lease.name, None) is not None and not leases:
+            del self.leases_without_run[lease.run_key]
         open_leases = self._indexes.open_leases
         if lease.name in open_leases.posted:
             open_leases.close(lease.name, end)

@@ -1,4 +1,4 @@
-"""A cluster whose time passes when it is told to: work ends, timers come due, nodes fail.
+"""A cluster in virtual time, which its caller moves: work ends, timers come due, nodes fail.
 
 Events happen in the order of their instants; those of one instant in the order in which they were scheduled.
 After each instant the cluster is planned until nothing is left to do.

@@ -21,7 +21,7 @@ from jobtree.simulation.inputs.csv_table import MAX_DIGITS, MAX_SECONDS, BadRowE
 REQUIRED = ("job_id", "submit_s", "duration_s", "gpus")
 NOBODY = "all"  # the team of jobs that name none
 MOST_GPUS = 10**6
-TOLD = 5
+MAX_SHOWN_ROWS = 5
 
 
 class Trace(msgspec.Struct, frozen=True, eq=False):
@@ -34,7 +34,7 @@ class Trace(msgspec.Struct, frozen=True, eq=False):
     row: "array[int]"  # in the file, the first after the head being 2
     teams: tuple[str, ...]
     skipped: dict[str, int]  # by rule
-    told: tuple[str, ...]  # the first skipped rows in full
+    shown: tuple[str, ...]  # the first skipped rows in full
     digest: str
 
     def __len__(self) -> int:
@@ -80,7 +80,7 @@ class TraceReader:
         self._teams: dict[str, int] = {}
         self._seen: set[str] = set()
         self._skipped: dict[str, int] = {}
-        self._told: list[str] = []
+        self._shown: list[str] = []
         self._read = 0
 
     def take(self, number: int, cells: dict[str, str]) -> None:
@@ -92,8 +92,8 @@ class TraceReader:
         except BadRowError as bad:
             rule = f"{bad.field}: {bad.rule}"
             self._skipped[rule] = self._skipped.get(rule, 0) + 1
-            if len(self._told) < TOLD:
-                self._told.append(f"{self._path}, {self.place(number, cells)}: {bad}")
+            if len(self._shown) < MAX_SHOWN_ROWS:
+                self._shown.append(f"{self._path}, {self.place(number, cells)}: {bad}")
             return
         if self._cut.since_s * SECOND <= row.submit < self._cut.until_s * SECOND:
             team = self._teams.setdefault(row.team, len(self._teams))
@@ -131,7 +131,7 @@ class TraceReader:
         submit = self._columns[0]
         if not submit:
             what = "no row is left" if self._read else "there are no rows"
-            raise InputError(self._path, [f"{what} to replay", *self._told])
+            raise InputError(self._path, [f"{what} to replay", *self._shown])
         order = sorted(range(len(submit)), key=submit.__getitem__)  # rows at one instant stay in their order
         submit, duration, gpus, team, row = (
             array("q", map(column.__getitem__, order)) for column in self._columns
@@ -145,7 +145,7 @@ class TraceReader:
             row=row,
             teams=tuple(self._teams),
             skipped=self._skipped,
-            told=tuple(self._told),
+            shown=tuple(self._shown),
             digest=sha256(repr(parts).encode()).hexdigest(),
         )
 
@@ -182,4 +182,4 @@ def skipped_lines(trace: Trace) -> list[str]:
         return []
     counted = [f"{count} × {rule}" for rule, count in sorted(trace.skipped.items())]
     rows = sum(trace.skipped.values())
-    return [f"{rows} row{'s were' if rows > 1 else ' was'} skipped: {'; '.join(counted)}", *trace.told]
+    return [f"{rows} row{'s were' if rows > 1 else ' was'} skipped: {'; '.join(counted)}", *trace.shown]

@@ -55,7 +55,11 @@ class LedgerReader(TraceReader):
 
     def checked(self, cells: dict[str, str]) -> TraceRow:
         if cells["status"] not in (*FINISHED, ENDED):
-            raise BadRowError("status", cells["status"], "only Runs that have ended tell how long they take")
+            raise BadRowError(
+                "status",
+                cells["status"],
+                "must be that of a Run that has ended, since only such a Run has a duration",
+            )
         return super().checked(cells)
 
 

@@ -14,6 +14,7 @@ A file has the columns ``node,start_s,end_s``; others are ignored. An outage wit
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
+from pathlib import Path
 from random import Random
 from typing import Generic, NamedTuple, TypeVar
 
@@ -146,6 +147,9 @@ def joined(outages: Iterable[Outage[N]]) -> list[Outage[N]]:
 
 def read_outages(path: str) -> list[Outage[str]]:
     """The outages of a file, from its own zero, by the names in the file. Raises InputError."""
+    if not Path(path).exists():
+        rule = "there is no such file, and it is not a set of rates such as 239d/20h/312h"
+        raise InputError("options", [Problem("--faults", path, rule)])
     with opened(path, "a file of outages", COLUMNS) as table:
         outages = [_outage(f"{path}, line {line}", row) for line, row in table.rows]
     if not outages:

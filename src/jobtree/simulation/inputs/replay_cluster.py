@@ -49,7 +49,7 @@ def made_up(count: int, gpus_per_node: int, domains: int) -> ReplayCluster:
     bounds = (("--nodes", count, MOST_NODES), ("--gpus-per-node", gpus_per_node, MOST_GPUS_PER_NODE))
     for option, value, most in (*bounds, ("--domains", domains, count)):
         if not 1 <= value <= most:
-            raise InputError("fleet", [Problem(option, value, f"must be between 1 and {most}")])
+            raise InputError("options", [Problem(option, value, f"must be between 1 and {most}")])
     return ReplayCluster(
         tuple(made_up_node(number, number * domains // count, gpus_per_node) for number in range(count))
     )
@@ -133,7 +133,11 @@ def owners_in(budgets: Iterable[Budget], teams: Iterable[str], where: str) -> tu
         if len(matches) == 1:
             owners.append(next(iter(matches)))
         else:
-            rule = f"could be {' or '.join(sorted(matches))}" if matches else "no budget is theirs"
+            rule = (
+                f"could be {' or '.join(sorted(matches))}"
+                if matches
+                else "no Budget has such an owner or name"
+            )
             problems.append(
                 Problem(
                     "user_or_team", team, f"{rule}; there are {', '.join(sorted(owners_by_name)) or 'none'}"
@@ -151,7 +155,7 @@ def made_up_budgets(
     gpus = sum(node.gpus for node in nodes)
     if unknown := sorted(set(asked) - set(trace.teams)):
         rule = f"the trace has {', '.join(sorted(trace.teams))}"
-        raise InputError("budgets", [Problem("--budget", team, rule) for team in unknown])
+        raise InputError("options", [Problem("--budget", team, rule) for team in unknown])
     granted = {team: share_of(text, gpus) for team, text in asked.items()}
     demand = [0] * len(trace.teams)
     for team, job_gpus, duration in zip(trace.team, trace.gpus, trace.duration, strict=True):
@@ -196,7 +200,7 @@ def share_of(text: str, gpus: int) -> int:
         share = share * gpus // 100
     if share < 1:
         raise InputError(
-            "budgets", [Problem("--budget", text, "must be GPUs such as 128, or 30% of the fleet")]
+            "options", [Problem("--budget", text, "must be GPUs such as 128, or 30% of the fleet")]
         )
     return share
 

@@ -31,7 +31,7 @@ class UserBehavior(msgspec.Struct, frozen=True):
 
     declares: Declares = "typical"
     checkpoint: int | None = 30 * MINUTE  # None: a stopped job starts over
-    notice: bool = False  # saves its state when told that it may be stopped (onNotice: Checkpoint)
+    notice: bool = False  # saves its state when it is notified that it may be stopped (onNotice: Checkpoint)
     seed: int = 1
     restart_cost: int = 0  # a job that was stopped makes no progress for so long when it starts again
 

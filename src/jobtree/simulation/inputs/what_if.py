@@ -30,7 +30,7 @@ def changed(setup: ReplaySetup, text: str) -> ReplaySetup:
         return with_budget(setup, match["name"], match["envelope"], int(match["gpus"]))
     if match := NODES.fullmatch(words):
         return with_nodes(setup, int(match["change"]))
-    raise InputError("what-if", [Problem("--what-if", text, f"must be {FORM}")])
+    raise InputError("options", [Problem("--what-if", text, f"must be {FORM}")])
 
 
 def with_budget(setup: ReplaySetup, name: str, envelope: str | None, gpus: int) -> ReplaySetup:

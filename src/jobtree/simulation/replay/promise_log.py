@@ -5,7 +5,7 @@ that date the Run has finished, or runs, paid, at the promised width or wider, a
 afterwards: for its checkpoint interval, between 30 minutes and ``minRuntime``. An early start that was
 stopped before the date neither keeps nor breaks it.
 
-A promise is conditional if it counts on money of the family, else firm.
+A promise is conditional if it counts on the funding of the family, else firm.
 """
 
 from array import array
@@ -74,7 +74,7 @@ class PromiseLog:
     def note(self, action: Action, paid_width: int, *, conditional: bool) -> None:
         """Notes an action whose leases were applied: ``paid_width`` is what its Run is paid for since.
 
-        ``conditional`` says whether the promise of the action counts on money of the family.
+        ``conditional`` says whether the promise of the action counts on the funding of the family.
         """
         run_key, promise = action.run_key, action.promise
         self._paid_widths[run_key] = paid_width

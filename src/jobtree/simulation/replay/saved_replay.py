@@ -70,17 +70,19 @@ def load(path: Path, digest: str) -> Simulation | None:
     except OSError as broken:
         raise SavedReplayError(f"cannot read {path}: {broken.strerror}") from None
     if not data.startswith(HEAD):
-        raise SavedReplayError(f"{path} is not a saved replay: name another file, or remove it to begin anew")
+        raise SavedReplayError(
+            f"{path} is not a saved replay: name another file, or remove it to start again"
+        )
     saved_digest, _, rest = data[len(HEAD) :].partition(b"\n")
     if saved_digest != digest.encode():
         raise SavedReplayError(
             f"{path} is a replay of something else (another trace, fleet, budget, policy or option): "
-            "name another file, or remove it to begin anew"
+            "name another file, or remove it to start again"
         )
     try:
         simulation = ReplayUnpickler(io.BytesIO(rest)).load()
     except Exception as broken:  # noqa: BLE001  bytes that were changed can break anywhere
-        raise SavedReplayError(f"{path} is damaged ({broken}): remove it to begin anew") from None
+        raise SavedReplayError(f"{path} is damaged ({broken}): remove it to start again") from None
     assert isinstance(simulation, Simulation)
     return simulation
 

@@ -1,4 +1,4 @@
-"""Keeps what waiting Runs were told of their start, until they start."""
+"""Keeps the expected starts that waiting Runs were given, until they start."""
 
 from typing import Generic, TypeVar
 

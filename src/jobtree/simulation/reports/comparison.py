@@ -26,7 +26,7 @@ def read_report(path: str) -> Report:
     except OSError as broken:
         raise InputError(path, [f"cannot be read: {broken.strerror}"]) from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as broken:
-        rule = f"is no report: {broken}; 'kubectl runs simulate … --json FILE' writes one"
+        rule = f"is not a report: {broken}; 'kubectl runs simulate … --json FILE' writes one"
         raise InputError(path, [rule]) from None
 
 

@@ -142,6 +142,8 @@ BROKEN_FILES = {
         dump_yaml([{"apiVersion": API, "kind": "Runn", "metadata": {"name": "x"}}]),
         '"Runn"',
     ),
+    "no kind": ("foo: bar\n", "kind: is required"),
+    "a clock without its version": ("kind: Clock\n", f"apiVersion: null is not allowed: must be sim.{API}"),
     "two objects of one name": (dump_yaml([node("a01"), node("a01")]), "Node a01 already exists"),
     "two clocks": (
         dump_yaml([{"apiVersion": f"sim.{API}", "kind": "Clock", "spec": {"now": T0}}] * 2),

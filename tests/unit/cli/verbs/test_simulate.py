@@ -113,13 +113,14 @@ def test_simulate_prints_skipped_rows_to_stderr(cli: CliRunner, jobs: str) -> No
         (["jobs.csv", "--nodes", "1", "--checkpoint", "soon"], 2, "--checkpoint: 'soon' is not a duration"),
         (["jobs.csv", "--nodes", "1", "--checkpoint", "0s"], 2, "must be more than 0, or none"),
         (["jobs.csv", "--nodes", "1", "--faults", "1d/2h/1h"], 2, "p90 above p50"),
-        (["jobs.csv", "--nodes", "1", "--faults", "a/b/no.csv"], 2, "a/b/no.csv: there is no such file"),
+        (["jobs.csv", "--nodes", "1", "--faults", "a/b/no.csv"], 2, '--faults: "a/b/no.csv" is not allowed'),
+        (["jobs.csv", "--nodes", "1", "--faults", "5"], 2, "not a set of rates such as 239d/20h/312h"),
         (["jobs.csv", "--nodes", "1", "--json", "no/such/x.json"], 74, "there is no directory no/such"),
         (["jobs.csv", "--nodes", "1", "--html", "."], 74, "cannot write .: is a directory"),
         (["jobs.csv", "--nodes", "1", "--resume", "no/such/kept"], 74, "cannot write no/such/kept"),
         (["jobs.csv", "other.csv", "--nodes", "1"], 2, "give only one trace"),
         (["compare", "a.json"], 2, "compare needs two reports"),
-        (["compare", "jobs.csv", "jobs.csv"], 2, "jobs.csv: is no report"),
+        (["compare", "jobs.csv", "jobs.csv"], 2, "jobs.csv: is not a report"),
         (["compare", "a.json", "b.json"], 2, "a.json: there is no such file"),
         (["--state", "no.yaml", "jobs.csv"], 3, "there is no state file no.yaml"),
         (["jobs.csv", "--budget", "lab=8", "--state", "no.yaml"], 2, "--budget is for a made-up fleet"),
@@ -145,7 +146,7 @@ def test_simulate_refuses_invalid_input_before_the_replay(
 def test_simulate_names_teams_without_a_budget(cli: CliRunner, jobs: str) -> None:
     answer = cli.runs("simulate", jobs)
     assert answer.code == 2
-    assert 'user_or_team: "sub" is not allowed: no budget is theirs' in answer.err
+    assert 'user_or_team: "sub" is not allowed: no Budget has such an owner or name' in answer.err
 
 
 class Interrupts:
@@ -241,7 +242,7 @@ def test_ledger_of_a_cluster_is_replayed_as_a_trace(cli: CliRunner) -> None:
     assert report["spec"]["jobs"] == 2
     assert report["spec"]["workGPUHours"] == 8 * 2.5
     assert report["spec"]["budgets"] == {"org:lab": 8}
-    assert report["spec"]["skippedRows"] == {"status: only Runs that have ended tell how long they take": 1}
+    assert report["spec"]["skippedRows"] == {"status: must be that of a Run that has ended, since only such a Run has a duration": 1}
     assert 'Run default/waits: status: "Running" is not allowed' in answer.err
     assert report["status"]["makespanHours"] == 2  # on two nodes, without a budget to wait for
 

@@ -79,9 +79,9 @@ def test_lease_without_its_run_takes_no_slots_until_it_is_closed() -> None:
     world.put_budget(ORG)
     world.put_lease(lease_to_object(lease))
     assert (plan(world).actions, world.fleet.nodes["n"].free) == ((), 8)
-    assert world.lease_intake.orphans == {lease.run_key: {lease.name: lease}}
+    assert world.lease_intake.leases_without_run == {lease.run_key: {lease.name: lease}}
     world.put_lease(closed_lease_object(lease_to_object(lease), T0 + HOUR, "Cancelled"))
-    assert world.lease_intake.orphans == {}
+    assert world.lease_intake.leases_without_run == {}
     assert world.budgets.envelopes["org", "main"].account.used(world.now) == 8_000 * HOUR
 
 

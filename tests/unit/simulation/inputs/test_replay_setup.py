@@ -140,7 +140,9 @@ def test_state_file_gives_nodes_budgets_policy_and_clock(tmp_path: Path) -> None
     assert ground.epoch // SECOND == 1_769_904_000
     for team in ("org:ai:vision", "seeing", "vision"):
         assert owners_in(ground.budgets, [team], "trace") == ("org:ai:vision",)
-    with pytest.raises(InputError, match='user_or_team: "speech" is not allowed: no budget is theirs'):
+    with pytest.raises(
+        InputError, match='user_or_team: "speech" is not allowed: no Budget has such an owner or name'
+    ):
         owners_in(ground.budgets, ["speech"], "trace")
     with pytest.raises(InputError, match="choose one with --flavor"):
         of_state_file(str(path), None)
