@@ -41,6 +41,15 @@ class TrackedPromise(msgspec.Struct):
     judged: bool = False
 
 
+class Miss(msgspec.Struct, frozen=True):
+    """A promise that was not kept."""
+
+    run_key: RunKey
+    due: int
+    conditional: bool
+    reason: str
+
+
 class Guard(msgspec.Struct):
     """A promise that was kept at its date and must not be stopped yet."""
 
@@ -59,6 +68,7 @@ class PromiseLog:
         self.withdrawn = 0  # by cancel, edit or the Run's own failure
         self.slip_reasons: dict[str, int] = {}
         self.broken_reasons: dict[str, int] = {}
+        self.misses: list[Miss] = []
         self.errors = array("q")  # start minus date, of promises whose date has passed
         self.promised_waits = array("q")  # date minus creation, of the same
         self._tracked: dict[RunKey, TrackedPromise] = {}
@@ -111,17 +121,19 @@ class PromiseLog:
         if started is None:
             tracked.judged = True
             self._late[run_key] = due
-            self._break(tracked, tracked.reason)
+            self._break(run_key, tracked, tracked.reason)
             return
         self.errors.append(started - due)
         del self._tracked[run_key]
         if self._paid_widths[run_key] < tracked.gpus:
-            self._break(tracked, UNPAID)
+            self._break(run_key, tracked, UNPAID)
         else:
             self._count(tracked).kept += 1
             self._guards[run_key] = Guard(tracked, due + self.guard)
 
-    def _break(self, tracked: TrackedPromise, reason: str) -> None:
+    def _break(self, run_key: RunKey, tracked: TrackedPromise, reason: str) -> None:
+        assert tracked.due is not None
+        self.misses.append(Miss(run_key, tracked.due, tracked.conditional, reason))
         self._count(tracked).broken += 1
         self.broken_reasons[reason] = self.broken_reasons.get(reason, 0) + 1
 
@@ -136,7 +148,7 @@ class PromiseLog:
         guard = self._guards.pop(run_key, None)
         if guard is not None and action.at < guard.until:
             self._count(guard.promise).kept -= 1
-            self._break(guard.promise, reason)
+            self._break(run_key, guard.promise, reason)
         if run_key in self._tracked:
             self._tracked[run_key].reason = reason
 
