@@ -50,3 +50,13 @@ REPLAY_S = {
     None: Bar(120.0, "a fleet of 100,000 GPUs costs a replay no more than its jobs do"),
 }
 MEMORY_RATIO = Bar(1.1, "memory follows what is alive: twice as many Runs wait, each as large as before")
+
+# Promises where many meet: without outages, but for the one that says so.
+FIRM_MISSED_PERCENT = Bar(0.1, "a firm promise is kept: 999 of 1,000")
+FIRM_OUTAGES_PERCENT = Bar(3.0, "lost nodes break promises; with outages 97 % of firm ones are kept")
+NO_OTHER_REASON = Bar(0.0, "a conditional promise gives way to the owners of its money, and to nothing else")
+USE_POINTS = Bar(2.0, "keeping promises costs at most 2 points of the best policy's utilisation")
+NOT_RUNNING_RATIO = Bar(1.0, "jobs spend no more time not running than with EASY backfill")
+LOST_PERCENT = Bar(1.0, "stops and restarts cost at most a hundredth of the work")
+MOST_STOPS = Bar(12.0, "stops of one job are bounded")
+OWN_BUDGET_MIN = Bar(30.0, "a team gets back its own budget within one notice, at most maxNotice")

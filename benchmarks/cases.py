@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import bars, replay_speed
+from benchmarks import bars, kept_promises, replay_speed
 from benchmarks.arrivals import (
     Fleet,
     Kind,
@@ -266,5 +266,6 @@ GROUPS: dict[str, Callable[[Effort], Iterator[Section]]] = {
     "failures": lambda effort: iter([failures(effort)]),
     "day": lambda effort: iter([day(effort)]),
     "replay": replay_speed.sections,
+    "promises": kept_promises.sections,
 }
 """The groups that can be measured separately; each has its own fleets."""

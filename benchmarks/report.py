@@ -65,8 +65,11 @@ def line(name: str, cells: tuple[str, str, str, str, str, str]) -> str:
 
 
 def margin(value: float, limit: float) -> int:
-    """Returns the unused part of a limit in percent; negative if the limit is missed."""
-    return round(100 * (limit - value) / limit)
+    """Returns the unused part of a limit in percent; negative if the limit is missed.
+
+    A limit of 0 has no parts: the margin is 0.
+    """
+    return round(100 * (limit - value) / limit) if limit else 0
 
 
 def number(value: float) -> str:

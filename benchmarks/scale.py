@@ -40,6 +40,9 @@ class Effort(msgspec.Struct, frozen=True):
     day: int  # arrivals of a simulated day
     replayed: int  # jobs of a trace
     queued: int  # Runs of a replay whose memory is measured
+    traces: int  # small ones whose promises are counted
+    crowds: int  # of each kind whose promises are counted
+    crowd_jobs: int
     events: int  # of each other kind
     judged: bool  # whether the bars apply
 
@@ -58,6 +61,9 @@ FULL = Effort(
     day=10_000,
     replayed=100_000,
     queued=100,
+    traces=200,
+    crowds=2,
+    crowd_jobs=600,
     events=50,
     judged=True,
 )
@@ -74,6 +80,9 @@ QUICK = Effort(
     day=300,
     replayed=300,
     queued=16,
+    traces=3,
+    crowds=1,
+    crowd_jobs=60,
     events=5,
     judged=False,
 )

@@ -66,7 +66,10 @@ def test_committed_file_can_be_loaded() -> None:
     ("arguments", "says"),
     [
         (["--quick", "--write"], "--write: figures are kept at full size only"),
-        (["--groups", "day,nigth"], "--groups: nigth: must be of full, lottery, use, failures, day, replay"),
+        (
+            ["--groups", "day,nigth"],
+            "--groups: nigth: must be of full, lottery, use, failures, day, replay, promises",
+        ),
     ],
 )
 def test_wrong_arguments_are_refused(
