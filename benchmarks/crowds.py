@@ -72,7 +72,7 @@ def trace_of(name: str, jobs: Sequence[Job]) -> Trace:
         row=array("q", range(2, len(jobs) + 2)),
         teams=teams,
         skipped={},
-        told=(),
+        shown=(),
         digest=name,
     )
 

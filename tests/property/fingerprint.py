@@ -119,7 +119,7 @@ def of_tallies(tallies: Iterable[tuple[object, ClassUsage]]) -> Fingerprint:
 def of_run(state: RunState) -> Fingerprint:
     names = ["phase", "phase_at", "attempt", "leases_opened", "width"]
     names += ["opportunistic_gpus", "borrowed_gpus", "queued", "promise", "provisional"]
-    names += ["reservations_made", "lotteries_lost"]
+    names += ["reservations_made", "lotteries_lost", "times_stopped"]
     if state.phase == "Running":
         names += ["since", "pod_size"]
     fields: Fingerprint = {name: getattr(state, name) for name in names}

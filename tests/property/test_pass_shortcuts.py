@@ -14,10 +14,11 @@ from jobtree.core.model.promise import CreationOrder
 from jobtree.core.model.reasons import Verdict
 from jobtree.core.operations.trial import Trial
 from jobtree.core.planning import admission, elastic_width, planning_pass
-from jobtree.core.planning.admission import AdmissionHints, StartAttempt, admit, start_at_width
+from jobtree.core.planning.admission import AdmissionHints, admit, start_at_width
 from jobtree.core.planning.admission_prefilter import AdmissionPrefilter
 from jobtree.core.planning.elastic_width import Stalled, StalledGrowth, grow_runs
 from jobtree.core.planning.planning_pass import is_at_rest
+from jobtree.core.planning.start_attempt import StartAttempt
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.world import world as world_module
 from jobtree.core.world.inactive_queue import PLACEMENT_REASONS, WaitSignature, lacks_room_only

@@ -72,6 +72,7 @@ def progress(cluster: SimulatedCluster) -> dict[str, tuple[object, ...]]:
             pause,
             dict(run.rank_slots),
             run.lotteries_lost,
+            run.times_stopped,
         )
     return states
 

@@ -64,6 +64,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     max_notice_ms: int = 30 * MINUTE
     min_runtime_ms: int = 2 * HOUR
     peace_ms: int = 2 * HOUR
+    restart_cost_ms: int = 5 * MINUTE
     max_grace_ms: int = 5 * MINUTE
     node_grace_ms: int = 2 * MINUTE
     default_template: PodTemplate | None = None
@@ -101,6 +102,7 @@ class PolicySpec(Wire):
     max_notice: Duration = "30m"
     min_runtime: Duration = "2h"
     peace: Duration = "2h"
+    restart_cost: Duration = "5m"
     max_grace: Duration = "5m"
     node_grace: Duration = "2m"
     default_template: PodTemplate | None = None
@@ -158,6 +160,7 @@ def build_policy(spec: PolicySpec, where: str) -> Policy:
         max_notice_ms=parse_duration(spec.max_notice),
         min_runtime_ms=parse_duration(spec.min_runtime),
         peace_ms=parse_duration(spec.peace),
+        restart_cost_ms=parse_duration(spec.restart_cost),
         max_grace_ms=parse_duration(spec.max_grace),
         node_grace_ms=parse_duration(spec.node_grace),
         default_template=spec.default_template,

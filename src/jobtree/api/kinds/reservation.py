@@ -120,18 +120,27 @@ class BeaconRound(Wire):
     round: Tally
 
 
+class RecalledRun(Wire):
+    """A Run that stops for this start because an owner recalls its budget, and since when it runs."""
+
+    namespace: Name
+    name: Name
+    since: Time
+
+
 class Terms(Wire):
     """The terms of a promise: its width, what it may take, its payers, and its immunity after the start."""
 
     width: Count
     gpus_per_pod: Count
-    takes: Literal["Nothing", "Cuts", "Lottery"] = "Nothing"
+    takes: Literal["Nothing", "Cuts", "Lottery", "Recall"] = "Nothing"
     funding: Annotated[tuple[FundingPlan, ...], Meta(max_length=256)] = ()
     firm_until: Time | None = None
     window_aligned: bool = False
     made: Time | None = None  # finer than creationTimestamp; promises have precedence in this order
     beacon: BeaconRound | None = None
     turn: Count = 0  # orders promises that were made at the same instant
+    recalls: Annotated[tuple[RecalledRun, ...], Meta(max_length=1024)] = ()  # that stop for this start
 
 
 class MemberTerms(Wire):

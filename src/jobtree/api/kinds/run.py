@@ -268,6 +268,7 @@ class Decided(Wire):
     resume_at: Time | None = None
     leases_opened: Tally = 0
     lotteries_lost: Tally = 0
+    times_stopped: Tally = 0
     provisional: bool = False
     allocation: Allocation | None = None
     closing: Annotated[tuple[Ending, ...], Meta(max_length=MAX_LEASES)] = ()
@@ -298,6 +299,7 @@ class RunStatus(Wire):
     resume_at: Time | None = None  # when the pods of the next attempt start
     leases_opened: Tally = 0
     lotteries_lost: Tally = 0
+    times_stopped: Tally = 0  # by Jobtree, not by a fault
     reservations_made: Tally = 0
     provisional: bool = False
     reason: Word = ""

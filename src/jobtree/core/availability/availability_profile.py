@@ -1,10 +1,10 @@
 """How many pods of a kind a domain can hold at any future instant (R2–R4).
 
-There are three answers, by disruption: GPUs that are free by known ends; in addition spares and the steps of
-malleable Runs; in addition all GPUs whose Runs are not immune to a lottery. Opportunistic work always counts
-as free, and provisional work counts as free for promises that were made before it started. Promises count by
-number of pods, on whatever nodes the pods will run. So a promise does not break if a lottery ends in another
-way than forecast.
+There are four answers, by disruption: GPUs that are free by known ends; in addition spares and the steps of
+malleable Runs; in addition all GPUs whose Runs are not immune to a lottery, or those of Runs that a recall
+stops. Opportunistic work always counts as free, and provisional work counts as free for promises that were
+made before it started. Promises count by number of pods, on whatever nodes the pods will run. So a promise
+does not break if a lottery ends in another way than forecast.
 """
 
 from bisect import bisect_left, bisect_right
@@ -34,7 +34,7 @@ from jobtree.core.supply.domain import Domain
 from jobtree.core.supply.node_slots import NodeSelector, PodDemand
 from jobtree.core.world.world import World
 
-DISRUPTIONS: tuple[Disruption, ...] = (0, 1, 2)
+DISRUPTIONS: tuple[Disruption, ...] = (0, 1, 2, 3)
 
 
 class AvailabilityProfile:

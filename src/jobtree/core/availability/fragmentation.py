@@ -20,7 +20,7 @@ import msgspec
 from jobtree.core.accounts.budget_timeline import CumulativeSum
 from jobtree.core.model.promise import NO_DISRUPTION, Disruption
 
-Release = tuple[str, int, tuple[int, int, int]]  # node, GPUs, and when they are released at each disruption
+Release = tuple[str, int, tuple[int, int, int, int]]  # node, GPUs, and their release at each disruption
 
 
 class PromisedPods(msgspec.Struct, frozen=True):

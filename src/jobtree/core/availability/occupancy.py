@@ -1,10 +1,10 @@
 """Which leases use the nodes of a domain, and when each can release its GPUs (R2–R4).
 
-A lease is split by node. Each part has three release times, one for each disruption: the instant from which a
-start can have these GPUs if it takes nothing, spares and steps, or also holds a lottery. For an Active lease
-of a fixed Run that is not provisional, they depend on the lease and its Run alone. So they are computed once
-and cached with the domain: when another lease opens or closes, they stay valid. All other leases are split
-each time.
+A lease is split by node. Each part has four release times, one for each disruption: the instant from which a
+start can have these GPUs if it takes nothing, spares and steps, or in addition holds a lottery, or ends Runs
+that were told of a recall. For an Active lease of a fixed Run that is not provisional, they depend on the
+lease and its Run alone. So they are computed once and cached with the domain: when another lease opens or
+closes, they stay valid. All other leases are split each time.
 
 The leases of a domain are listed once. A view shows them on the nodes that a kind of pod may use. In the
 view of a promise, provisional work that started after the promise was made counts as free (R6). Most promises
@@ -31,8 +31,8 @@ from jobtree.core.world.world import World
 
 ALWAYS = -1  # an instant before all others: the GPUs can be released at any time
 
-ReleaseTimes = tuple[int, int, int]  # by disruption
-ALWAYS_FREE: ReleaseTimes = (ALWAYS, ALWAYS, ALWAYS)
+ReleaseTimes = tuple[int, int, int, int]  # by disruption
+ALWAYS_FREE: ReleaseTimes = (ALWAYS, ALWAYS, ALWAYS, ALWAYS)
 
 
 class OccupiedGpus(NamedTuple):
@@ -51,11 +51,12 @@ class LeaseOccupancy(NamedTuple):
     promised_start: int | None
     lotteries_lost: int
     not_drawn_at: int | None
+    recalled_at: int | None
     parts: tuple[OccupiedGpus, ...]
     draw_notice: DrawNotice | None  # None: it cannot be drawn
     provisional_since: int | None  # None: it is not provisional
 
-    def is_current(self, posted: PostedLease, run: RunState | None) -> bool:
+    def is_current(self, posted: PostedLease, run: RunState | None, recalled_at: int | None) -> bool:
         return (
             self.posted is posted
             and run is not None
@@ -63,6 +64,7 @@ class LeaseOccupancy(NamedTuple):
             and self.promised_start == run.promised_start
             and self.lotteries_lost == run.lotteries_lost
             and self.not_drawn_at == run.not_drawn_at
+            and self.recalled_at == recalled_at
         )
 
     def is_provisional_to(self, made_at: int) -> bool:
@@ -116,14 +118,16 @@ class OccupancyReader:
     def _occupancy(self, cached: dict[str, LeaseOccupancy], posted: PostedLease) -> LeaseOccupancy:
         before = cached.get(posted.lease.name)
         run = self._world.runs.get(posted.lease.run_key)
-        if before is not None and before.is_current(posted, run):
+        recalled_at = None if run is None else self._world.promise_index.recalled_at(run)
+        if before is not None and before.is_current(posted, run, recalled_at):
             return before
         if run is None:
             return LeaseOccupancy(
-                posted, None, None, 0, None, tuple(self._parts(posted, ALWAYS_FREE, {})), None, None
+                posted, None, None, 0, None, None, tuple(self._parts(posted, ALWAYS_FREE, {})), None, None
             )
         policy, now = self._world.policy, self._world.now
         end, immune = self._end(run), immune_until(policy, run, now)
+        recalled = end if recalled_at is None else min(end, recalled_at)
         malleable = run.shape is not None and run.shape.malleable
         shrinkable = self._shrinkable_gpus(run) if malleable else {}
         occupancy = LeaseOccupancy(
@@ -132,7 +136,8 @@ class OccupancyReader:
             promised_start=run.promised_start,
             lotteries_lost=run.lotteries_lost,
             not_drawn_at=run.not_drawn_at,
-            parts=tuple(self._parts(posted, (end, end, min(end, immune)), shrinkable)),
+            recalled_at=recalled_at,
+            parts=tuple(self._parts(posted, (end, end, min(end, immune), recalled), shrinkable)),
             draw_notice=DrawNotice(immune, end, draw_notice_ms(policy, run.checkpoint_ms)),
             provisional_since=run.since if run.provisional else None,
         )
@@ -171,11 +176,11 @@ class OccupancyReader:
             if lease.role == "Opportunistic":  # its GPUs on the slots of spares count for the spares
                 yield OccupiedGpus(node, (mask & ~nodes[node].spare).bit_count(), ALWAYS_FREE)
             elif lease.role == "Spare":
-                yield OccupiedGpus(node, gpus, (releases[0], ALWAYS, ALWAYS))
+                yield OccupiedGpus(node, gpus, (releases[0], ALWAYS, ALWAYS, ALWAYS))
             else:
                 in_steps = shrinkable.get((lease.name, node), 0)
                 if in_steps:
-                    yield OccupiedGpus(node, in_steps, (releases[0], ALWAYS, ALWAYS))
+                    yield OccupiedGpus(node, in_steps, (releases[0], ALWAYS, ALWAYS, ALWAYS))
                 yield OccupiedGpus(node, gpus - in_steps, releases)
 
 

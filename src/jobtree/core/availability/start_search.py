@@ -24,7 +24,14 @@ from jobtree.core.availability.payer_placement import ANYWHERE, PayerPlacement
 from jobtree.core.funding.future_funding import FundingSplit, funding_at, funding_instants, is_window_aligned
 from jobtree.core.funding.future_funding_upper_bound import FutureFundingUpperBound
 from jobtree.core.model.gang_shape import GangShape
-from jobtree.core.model.promise import LOTTERY, NO_DISRUPTION, STRUCTURAL, Disruption, Precedence
+from jobtree.core.model.promise import (
+    LOTTERY,
+    NO_DISRUPTION,
+    STRUCTURAL,
+    Disruption,
+    Precedence,
+    RecalledStart,
+)
 from jobtree.core.model.widest_width import widest_width
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.world.world import World
@@ -44,6 +51,7 @@ class StartOption(msgspec.Struct, frozen=True):
     domain_gpus: DomainGpus
     funding: FundingSplit
     window_aligned: bool
+    recalls: tuple[RecalledStart, ...] = ()  # Runs that stop for it
 
 
 class StartSearch:

@@ -154,7 +154,7 @@ def may_run_provisionally(world: World, run: RunState, promises: Iterable[Promis
         promise.at is None
         or (
             run.is_provisional_to(promise.precedence)
-            and promise.at - at >= min_provisional_ms(world.policy, run.checkpoint_ms)
+            and promise.at - at >= min_provisional_ms(world.policy, run)
         )
         for promise in promises
     )

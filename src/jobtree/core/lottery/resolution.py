@@ -4,8 +4,9 @@ A case is plain data: free GPUs per node of the slice, takings in their order, a
 ``CaseSolver.decide`` is a pure function of a case and an order of draws. The planner, the kill probabilities
 and the verification of a record all call it, so the published probabilities are those of the draw.
 
-The order is provisional and opportunistic work (X1), spares (X2), steps of malleable Runs (X3), then the
-lottery (X4). Whatever turns out not to be needed is given back, last taken first (X5).
+The order is provisional and opportunistic work (X1), spares (X2), steps of malleable Runs (X3), Runs that
+were told of a recall (C11), then the lottery (X4). Whatever turns out not to be needed is given back, last
+taken first (X5).
 """
 
 from collections import Counter
@@ -14,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-TakingKind = Literal["Reclaim", "DropSpares", "Shrink"]
+TakingKind = Literal["Reclaim", "DropSpares", "Shrink", "Recall"]
 FreedPods = tuple[list[tuple[int, int]], list[tuple[int, int]]]
 """Freed pods by domain, and freed GPUs on nodes where several victims hold parts of pods."""
 

@@ -210,8 +210,9 @@ EVENTS: dict[str, EventFacts] = {
         "Payers that its promise counted on can no longer pay, and its start was searched again."
     ),
     "OwnerNeeds": EventFacts(
-        "The owner of budget that its promise counted on needs it for a Run of its own, and its start was "
-        "searched again."
+        "The owner of budget that it counted on needs it for a Run of its own. It queues again, or its start "
+        "was searched again.",
+        warning=True,
     ),
     "CrowdedOut": EventFacts(
         "Other Runs use more GPUs, or for longer, than forecast, and its start was searched again."
@@ -305,6 +306,7 @@ ROWS = (
     Outcome("DropSpare", Reason.HOURS_EXHAUSTED, opens=("Continue",), closes=("BudgetExhausted",)),
     Outcome("DropSpare", Reason.CONCURRENCY_EXHAUSTED, opens=("Continue",), closes=("Recalled",)),
     Outcome("Requeue", Reason.RECLAIMED, closes=("Reclaimed", "ReclaimedBySpare")),
+    Outcome("Requeue", Reason.OWNER_NEEDS, closes=("Recalled",)),
     Outcome("Requeue", Reason.CAPACITY_LOST, closes=("CapacityLost",), counted_as=Reason.NODE_FAILURE),
     Outcome("Preempt", Reason.RANDOM_PREEMPT, closes=("RandomPreempt",)),
     Outcome("Exempt", Reason.NOT_DRAWN),

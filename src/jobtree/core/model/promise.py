@@ -6,16 +6,21 @@ import msgspec
 
 from jobtree.core.model.gpu_lease import EnvelopeKey, RunKey
 
-Disruption = Literal[0, 1, 2]
-"""What a start may take from others: nothing, spares and steps, or also a lottery."""
+Disruption = Literal[0, 1, 2, 3]
+"""What a start may take from others: nothing, spares and steps, also a lottery, or also a recall."""
 
 NO_DISRUPTION: Disruption = 0
 STRUCTURAL: Disruption = 1
 LOTTERY: Disruption = 2
+RECALL: Disruption = 3
 
 CreationOrder = tuple[int, str, str]  # creation time, namespace, name
 Precedence = tuple[int, int, CreationOrder]
 """The instant at which a promise was made, its sequence number then, and the creation order of its Run."""
+
+
+RecalledStart = tuple[RunKey, int]
+"""A Run that stops for a recall, and the instant at which its present admission started."""
 
 
 class PromiseSlip(msgspec.Struct, frozen=True):
@@ -52,6 +57,7 @@ class Promise(msgspec.Struct, frozen=True):
     window_aligned: bool = False
     beacon: tuple[str, int] | None = None  # name and round of the beacon whose value is mixed in
     slips: tuple[PromiseSlip, ...] = ()
+    recalls: tuple[RecalledStart, ...] = ()  # Runs that stop for this start and were told (C11)
     named_after: str = ""  # name of the Run in the Reservation's name: the tree, where stages start together
     sequence: int = 0  # orders promises that are made at the same instant
 

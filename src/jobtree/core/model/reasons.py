@@ -129,7 +129,7 @@ class Reason(StrEnum):
     OWNER_NEEDS = (
         "OwnerNeeds",
         CHANGE,
-        "the owner of budget that reservation {where} counted on needs it for its own Run",
+        "the owner of budget that {where} counts on needs it for a Run of its own",
     )
     CROWDED_OUT = (
         "CrowdedOut",

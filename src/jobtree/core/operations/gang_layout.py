@@ -252,7 +252,7 @@ class GangLayout:
         if self.run.provisional and all(
             promise.run_key == self.run.key
             or promise.at is None
-            or promise.at - self.at >= min_provisional_ms(self.world.policy, self.run.checkpoint_ms)
+            or promise.at - self.at >= min_provisional_ms(self.world.policy, self.run)
             for promise in domain.promises.values()
         ):
             return FOREVER

@@ -125,6 +125,7 @@ def with_option(world: World, run: RunState, promise: Promise, option: StartOpti
             immune_until=0,
             window_aligned=False,
             beacon=None,
+            recalls=(),
         )
     source = world.policy.beacon
     return msgspec.structs.replace(
@@ -137,6 +138,7 @@ def with_option(world: World, run: RunState, promise: Promise, option: StartOpti
         end=None if shape.max_duration is None else option.at + shape.max_duration,
         immune_until=option.at + immunity_ms(world.policy, run.lotteries_lost),
         window_aligned=option.window_aligned,
+        recalls=option.recalls,
         beacon=None if source is None else (source.name, source.round_known_by(option.at)),
     )
 

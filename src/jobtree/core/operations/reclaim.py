@@ -4,7 +4,7 @@ Work is ended newest first, as much as a start needs; then everything that the s
 is restored. If the start fails, nothing is ended.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
 
 from jobtree.api.kinds.lease import ClosureReason, Role
@@ -72,8 +72,13 @@ def repeat_reclaims(
     return worth() and attempt()
 
 
-def reclaim_actions(trial: Trial, run: RunState, at: int) -> list[ReclaimAction]:
-    """Ends provisional work that uses budget reserved for the Run, then opportunistic work, newest first."""
+def reclaim_actions(
+    trial: Trial, run: RunState, at: int, safe: Container[RunKey] = (), *, after_notice: bool = False
+) -> list[ReclaimAction]:
+    """Ends provisional work that uses budget reserved for the Run, then opportunistic work, newest first.
+
+    Runs that are safe only shrink. With ``after_notice``, promised starts are not protected any more.
+    """
     world, actions = trial.world, list(provisional_reclaims(trial, run, at))
     if world.fleet.flavor(run.flavor).opportunistic_slots:
         opportunistic = [
@@ -82,13 +87,13 @@ def reclaim_actions(trial: Trial, run: RunState, at: int) -> list[ReclaimAction]
             for lease in world.runs[creation_order[1:]].leases.values()
             if lease.role == "Opportunistic"
             and lease.flavor == run.flavor
-            and world.runs[lease.run_key].is_reclaimable_at(at)
+            and (after_notice or world.runs[lease.run_key].is_reclaimable_at(at))
         ]
         widths: dict[RunKey, int] = {}  # of malleable Runs, after the actions listed so far
         actions += [
             action
             for lease in newest_first(opportunistic)
-            for action in opportunistic_reclaims(trial, lease, at, widths)
+            for action in opportunistic_reclaims(trial, lease, at, widths, safe)
         ]
     return actions
 
@@ -128,16 +133,19 @@ def provisional_gpus(trial: Trial, run: RunState) -> int:
 
 
 def opportunistic_reclaims(
-    trial: Trial, lease: GpuLease, at: int, widths: dict[RunKey, int]
+    trial: Trial, lease: GpuLease, at: int, widths: dict[RunKey, int], safe: Container[RunKey]
 ) -> Iterator[ReclaimAction]:
     """Actions that end an opportunistic lease: step by step if its Run is malleable, and else as a whole."""
     run = trial.world.runs[lease.run_key]
     shape = run.shape
     if shape is None or not shape.malleable or shape.group:
-        yield partial(end_opportunistic, trial, lease, at, "Reclaimed")
+        if run.key not in safe:
+            yield partial(end_opportunistic, trial, lease, at, "Reclaimed")
         return
     for _ in range(0, lease.gpus, shape.step):
         width = widths[run.key] = widths.get(run.key, run.width) - shape.step
+        if width < shape.min and run.key in safe:
+            return
         yield partial(shrink_opportunistic_first, trial, run, width, at)
 
 
@@ -176,6 +184,23 @@ def recall_actions(trial: Trial, run: RunState, at: int) -> list[ReclaimAction]:
         partial(change_payer, trial, lease, at, "Recalled", own_keys)
         for lease in newest_first(recallable_leases(trial.world, run, at))
     ]
+
+
+def runs_with_notice(trial: Trial, runs: Iterable[RunState], at: int) -> frozenset[RunKey]:
+    """Returns the Runs that a recall for these Runs may demote, and that must have notice before they stop.
+
+    Those that run opportunistically or provisionally anyway may stop at any time.
+    """
+    world = trial.world
+    holders = {lease.run_key for run in runs for lease in recallable_leases(world, run, at)}
+    gangs = (world.run_graph.members(world.runs[key]) for key in holders)
+    return frozenset(
+        member.key
+        for gang in gangs
+        if not any(member.opportunistic_gpus or member.provisional for member in gang)
+        for member in gang
+        if member.phase == "Running"
+    )
 
 
 def recallable_leases(world: World, run: RunState, at: int) -> list[GpuLease]:

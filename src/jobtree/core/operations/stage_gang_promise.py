@@ -42,11 +42,18 @@ def member_pod_size(trial: Trial, run: RunState) -> int:
 
 
 def make_gang_promise(trial: Trial, members: Sequence[RunState]) -> None:
-    """Makes one promise for all members: the first instant that suits each, behind all promises that exist.
+    """Makes one promise for all members, behind all that exist: the first instant that suits each."""
+    gpu_members = by_width(members)
+    find_common_instant(trial, gpu_members, empty_gang_promises(trial, gpu_members), None)
 
-    The widest member comes first, since it is the hardest to place, and has the first precedence.
-    """
-    gpu_members = sorted((member for member in members if member.shape is not None), key=width_order)
+
+def by_width(members: Iterable[RunState]) -> list[RunState]:
+    """Returns the members with GPUs, the widest first: it is the hardest to place, and is promised first."""
+    return sorted((member for member in members if member.shape is not None), key=width_order)
+
+
+def empty_gang_promises(trial: Trial, gpu_members: Sequence[RunState]) -> list[Promise]:
+    """Returns promises without a date for the members of a gang, behind all promises that exist."""
     tree = trial.world.run_graph.tree_of(gpu_members[0])
     assert tree is not None
     number = 1 + max(member.reservations_made for member in trial.world.run_graph.children(tree))
@@ -54,7 +61,7 @@ def make_gang_promise(trial: Trial, members: Sequence[RunState]) -> None:
         empty_promise(trial.world, member, member_pod_size(trial, member), tree, number)
         for member in gpu_members
     ]
-    find_common_instant(trial, gpu_members, ordered_behind_all(trial.world, gpu_members, promises), None)
+    return ordered_behind_all(trial.world, gpu_members, promises)
 
 
 def width_order(run: RunState) -> tuple[int, CreationOrder]:

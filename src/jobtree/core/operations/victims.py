@@ -50,7 +50,7 @@ class PromiseCase:
         freed = dict(self._gpus([lease for run in ended for lease in run.leases.values()]))
         self.victims = [*self._reclaim_victims()]
         if promise.disruption >= STRUCTURAL:
-            self.victims += [*self._spare_victims(), *self._step_victims()]
+            self.victims += [*self._spare_victims(), *self._step_victims(), *self._recall_victims()]
         self.case = Case(
             pod_size=promise.pod_size,
             pods=tuple((name, gpus // promise.pod_size) for name, gpus in promise.domain_gpus),
@@ -59,7 +59,7 @@ class PromiseCase:
                 for name, state in sorted(self.nodes.items())
             ),
             takings=tuple(victim.taking for victim in self.victims),
-            tickets=tuple(self._tickets()) if promise.disruption >= LOTTERY else (),
+            tickets=tuple(self._tickets()) if promise.disruption == LOTTERY else (),
         )
 
     def _ticket_holders(self) -> tuple[list[RunState], list[RunState]]:
@@ -140,11 +140,15 @@ class PromiseCase:
             for member in self.world.run_graph.members(run)
         )
 
+    def _was_told(self, run: RunState) -> bool:
+        """Whether the present admission of the Run was told that it stops for this start (C11)."""
+        return (run.key, run.since) in self.promise.recalls
+
     def _spare_victims(self) -> Iterator[Victim]:
         """X2: spares, largest holder first."""
         entries = []
         for run in self.holders:
-            if self._is_reclaimed(run):
+            if self._is_reclaimed(run) or self._was_told(run):
                 continue  # its spares go with it
             spares = [
                 lease
@@ -160,7 +164,7 @@ class PromiseCase:
         """X3: one step at a time, each of the Run that is furthest above its minimum."""
         entries = []
         for run in self.holders:
-            if run.shape is not None and not self._is_reclaimed(run):
+            if run.shape is not None and not self._is_reclaimed(run) and not self._was_told(run):
                 steps = shrink_steps(self.world, run, self.domains)
                 above = run.width - run.shape.min
                 entries += [
@@ -169,6 +173,15 @@ class PromiseCase:
                 ]
         for _, _, number, step, run in sorted(entries, key=lambda entry: entry[:3]):
             yield self._step("Shrink", run, step, number)
+
+    def _recall_victims(self) -> Iterator[Victim]:
+        """Runs that stop for a recall and were told of it, each with its gang (C11)."""
+        listed: set[str] = set()
+        for run in self.holders:
+            if self._was_told(run) and not self._is_reclaimed(run):
+                if self._uid(run) not in listed:
+                    yield self._victim("Recall", run, self._all_leases(run))
+                listed.add(self._uid(run))
 
     def _step(self, kind: TakingKind, run: RunState, step: ShrinkStep, number: int) -> Victim:
         gpus: dict[str, int] = {}

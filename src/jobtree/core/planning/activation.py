@@ -321,6 +321,9 @@ def reclaim_victim(trial: Trial, victim: Victim, at: int, cause: Cause) -> None:
             clear_spare(trial, lease, at)
             trial.begin_action("DropSpare", run, at, cause)
             trial.close(lease.name, at, "DropSpare")
+    elif victim.taking.kind == "Recall":
+        clear_spares_of(trial, run, at)
+        requeue(trial, run, at, Cause(Reason.OWNER_NEEDS, run.key[1]), "Recalled")
     else:
         reclaim_run(trial, run, at)
 

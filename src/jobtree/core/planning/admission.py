@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
-from jobtree.core.funding.conditional_promise import is_conditional
+from jobtree.core.availability.start_search import StartOption
 from jobtree.core.funding.cover import funding_refusals
 from jobtree.core.model.gang_shape import GangShape
 from jobtree.core.model.gpu_lease import RunKey
@@ -18,18 +18,11 @@ from jobtree.core.model.widest_width import TRIED_IN_ORDER, widest_width
 from jobtree.core.operations.family_promises import promise_before_family, start_before_family
 from jobtree.core.operations.gang_layout import GangLayout
 from jobtree.core.operations.payer_changes import repay_opportunistic
-from jobtree.core.operations.promise_changes import exhausts_own_promise, find_date, make_promise
-from jobtree.core.operations.reclaim import (
-    ReclaimAction,
-    is_funded_without_provisional,
-    provisional_gpus,
-    recallable_leases,
-    recalls_for_start,
-    reclaim_actions,
-    reclaim_least,
-    reclaim_until,
-)
+from jobtree.core.operations.promise_changes import empty_promise, find_date, make_promise
+from jobtree.core.operations.reclaim import provisional_gpus, recallable_leases
 from jobtree.core.operations.trial import Trial
+from jobtree.core.planning.recall_notice import is_preferred, promise_after_recall, recall_options
+from jobtree.core.planning.start_attempt import StartAttempt, start_provisionally
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.domain import total_placeable
 from jobtree.core.supply.flavor_pool import FlavorPool
@@ -94,8 +87,7 @@ def start_or_promise(trial: Trial, run: RunState, hints: AdmissionHints) -> Verd
             return None
     causes = tuple(refusal_causes(trial, run, shape, flavor, pod_size))
     if run.promise is None:
-        if not promise_before_family(trial, run, pod_size):
-            make_promise(trial, run, pod_size)
+        make_best_promise(trial, run, pod_size, hints)
     elif (
         trial.world.should_search_date(run)
         and not hints.is_known_dateless(run)
@@ -108,6 +100,26 @@ def start_or_promise(trial: Trial, run: RunState, hints: AdmissionHints) -> Verd
             repay_opportunistic(trial, run)  # a part of it may be funded at once (C8)
         return None
     return Verdict("Reserved", causes)
+
+
+def make_best_promise(trial: Trial, run: RunState, pod_size: int, hints: AdmissionHints) -> None:
+    """Promises the Run its earliest start: beside all promises, before the family, or after a recall."""
+    checkpoint = trial.checkpoint()
+    options: list[StartOption] = []
+    if hints.may_start_by_recall(run) and run.shape is not None:
+        start = StartAttempt(trial, run, run.shape.min, pod_size, after_notice=True)
+        options = recall_options(trial, [run], start.recall)
+
+    def promise_beside_others() -> None:
+        if not promise_before_family(trial, run, pod_size):
+            make_promise(trial, run, pod_size)
+
+    promise_beside_others()
+    if is_preferred(trial.world, options, run.promise):
+        trial.rollback(checkpoint)
+        undated = empty_promise(trial.world, run, pod_size, run, run.reservations_made + 1)
+        if not promise_after_recall(trial, [run], [undated], options):
+            promise_beside_others()
 
 
 def start_funded(  # noqa: PLR0913, PLR0917  whose, of what shape, where, and who may help
@@ -173,130 +185,6 @@ def start_at_width(
         or (hints.may_start_by_reclaim(run) and start.reclaim())
         or (hints.may_start_by_recall(run) and start.recall())
     )
-
-
-class StartAttempt:
-    """A start at one width, and what it may reclaim or recall."""
-
-    def __init__(self, trial: Trial, run: RunState, width: int, pod_size: int) -> None:
-        self._trial, self._world, self._now = trial, trial.world, trial.world.now
-        self._run, self._width, self._pod_size = run, width, pod_size
-        self._flavor = trial.world.fleet.flavor(run.flavor)
-
-    def attempt(self) -> bool:
-        """Starts on free slots, charged to budget that is free."""
-        trial, run, checkpoint = self._trial, self._run, self._trial.checkpoint()
-        self._begin()
-        if not GangLayout(trial, run, self._pod_size, self._now, "Start").place(self._width):
-            trial.rollback(checkpoint)
-            return False
-        promise = run.promise
-        if promise is not None:
-            cause = Cause(Reason.SUPERSEDED, promise.name)
-            trial.begin_action("Supersede", run, self._now, cause, promise=promise)
-        return True
-
-    def attempt_on_free_slots(self) -> bool:
-        """The same; a Run with a firm promise keeps it, if it can, where its family pays (R7).
-
-        Without a checkpoint it waits for a date that is at most ``minRuntime`` away.
-        """
-        run, checkpoint, promise = self._run, self._trial.checkpoint(), self._run.promise
-        if not self.attempt():
-            return False
-        if (
-            run.shape is None
-            or promise is None
-            or promise.at is None
-            or not any(lease.class_ == "Shared" for lease in run.leases.values())
-            or is_conditional(self._world, promise)
-        ):
-            return True
-        self._trial.rollback(checkpoint)
-        if run.shape.checkpoint is not None:
-            return start_provisionally(self._trial, run, self._width, self._pod_size) or self.attempt()
-        return promise.at - self._now > self._world.policy.min_runtime_ms and self.attempt()
-
-    def _begin(self) -> None:
-        cause = Cause(Reason.ADMITTED, self._run.owner, self._width, self._width)
-        self._trial.begin_action("Start", self._run, self._now, cause, pod_size=self._pod_size)
-
-    def _funded(self) -> bool:
-        return not funding_refusals(self._world, self._run, self._width, self._pod_size, self._now)
-
-    def reclaim(self) -> bool:
-        """Starts on slots of opportunistic work, ending as little of it as possible."""
-        return self._may_reclaim() and reclaim_least(self._trial, *self._terms())
-
-    def _could_reclaim(self) -> bool:
-        return self._may_reclaim() and bool(reclaim_until(self._trial, *self._terms()))
-
-    def _may_reclaim(self) -> bool:
-        return is_funded_without_provisional(self._trial, [self._run], self._funded) and self._may_make_room(
-            []
-        )
-
-    def _terms(self) -> tuple[list[ReclaimAction], Callable[[], bool], Callable[[], bool]]:
-        def worth() -> bool:
-            return self._flavor.free >= self._width and self._funded()
-
-        return reclaim_actions(self._trial, self._run, self._now), worth, self.attempt
-
-    def recall(self) -> bool:
-        """Starts with recalled family charges (C11), if the Run lacks budget and not only room."""
-        if not funding_refusals(
-            self._world, self._run, self._width, self._pod_size, self._now, anywhere=True
-        ):
-            return False  # payers that pay only on some nodes do not count
-        actions = recalls_for_start(self._trial, self._run, self._now, self._width, self._pod_size)
-        return self._may_make_room(actions) and reclaim_least(
-            self._trial,
-            actions,
-            self._funded,
-            lambda: self.attempt() or self.reclaim(),
-            probe=lambda: self.attempt() or self._could_reclaim(),
-        )
-
-    def _may_make_room(self, actions: Sequence[ReclaimAction]) -> bool:
-        """Whether the Run fits after all these actions and the end of all opportunistic work.
-
-        If it does not fit then, fewer actions are not tried.
-        """
-        trial, checkpoint, fits = self._trial, self._trial.checkpoint(), False
-        for action in actions:
-            action()
-        for action in reclaim_actions(trial, self._run, self._now):
-            action()
-        if trial.checkpoint() > checkpoint:
-            self._begin()
-            layout = GangLayout(trial, self._run, self._pod_size, self._now, "Start")
-            fits = may_fit(layout, self._width) and layout.place(self._width)
-        trial.rollback(checkpoint)
-        return fits
-
-
-def may_fit(layout: GangLayout, width: int) -> bool:
-    """Whether pods for that width might fit beside all promises: an upper bound."""
-    shape, pod_size = layout.shape, layout.pod_size
-    chunk = max(pod_size, shape.group) if shape.spread else width
-    missing = width // chunk * chunk
-    for domain in list(layout.flavor.in_pack_order(min(chunk, missing))):
-        missing -= max(0, layout.unreserved_gpus(domain)) // chunk * chunk
-        if missing <= 0:
-            return True
-    return missing <= 0
-
-
-def start_provisionally(trial: Trial, run: RunState, width: int, pod_size: int) -> bool:
-    """Starts on promised slots or budget for as long as enough time remains (R6)."""
-    now, checkpoint = trial.world.now, trial.checkpoint()
-    cause = Cause(Reason.PROVISIONAL, "", width, width)
-    trial.begin_action("Start", run, now, cause, pod_size=pod_size, provisional=True)
-    placed = GangLayout(trial, run, pod_size, now, "Start").place(width)
-    if placed and not exhausts_own_promise(trial.world, run):
-        return True
-    trial.rollback(checkpoint)
-    return False
 
 
 def start_opportunistic(trial: Trial, run: RunState, width: int, pod_size: int) -> bool:

@@ -277,7 +277,7 @@ class AdmissionPrefilter:
         return not self._payable(run, shape, pod_size)
 
     def _min_provisional_ms(self, run: RunState) -> int:
-        return min_provisional_ms(self._world.policy, run.checkpoint_ms)
+        return min_provisional_ms(self._world.policy, run)
 
     def _stays_opportunistic(self, run: RunState) -> bool:
         """Whether no payer can pay for the smallest opportunistic lease of a running Run (C8)."""

@@ -23,7 +23,7 @@ from jobtree.core.operations.payer_changes import keeps_other_promises
 from jobtree.core.operations.promise_changes import broken_reason, replace_promise, with_option
 from jobtree.core.operations.trial import Trial
 from jobtree.core.planning.activation import resolve_all
-from jobtree.core.runs.notice import min_provisional_ms
+from jobtree.core.runs.notice import provisional_notice_ms
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.domain import Domain
 from jobtree.core.world.world import World
@@ -37,7 +37,7 @@ def pull_promises_forward(trial: Trial) -> None:
     if not world.provisional_runs:
         return
     provisional = (world.runs[key] for key in world.provisional_runs)
-    pull_to = world.now + max(min_provisional_ms(world.policy, run.checkpoint_ms) for run in provisional)
+    pull_to = world.now + max(provisional_notice_ms(world.policy, run.checkpoint_ms) for run in provisional)
     for _, domain in sorted(trial.freed_domains().items()):
         for promise in islice(pull_candidates(world, domain, pull_to), MAX_PROMISES):
             if pull_promise_to(trial, world.runs[promise.run_key], promise, pull_to):

@@ -222,7 +222,7 @@ class Recovery:
         return [
             action
             for lease in newest_first(opportunistic)
-            for action in opportunistic_reclaims(self.trial, lease, self.at, widths)
+            for action in opportunistic_reclaims(self.trial, lease, self.at, widths, ())
         ]
 
     def _demand(self, lease: GpuLease) -> PodDemand:

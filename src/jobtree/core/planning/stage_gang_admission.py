@@ -6,10 +6,11 @@ and family charges only if budget is all it lacks (C11, C13). It starts at its f
 fit, with every malleable member at its minimum; it has no interim start.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from math import gcd
 
 from jobtree.core.funding.cover import funding_refusals
+from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.reasons import Cause, Reason, Verdict
 from jobtree.core.operations.gang_layout import GangLayout
 from jobtree.core.operations.reclaim import (
@@ -17,10 +18,18 @@ from jobtree.core.operations.reclaim import (
     recall_actions,
     reclaim_actions,
     reclaim_least,
+    runs_with_notice,
 )
-from jobtree.core.operations.stage_gang_promise import find_gang_date, make_gang_promise, member_pod_size
+from jobtree.core.operations.stage_gang_promise import (
+    by_width,
+    empty_gang_promises,
+    find_gang_date,
+    make_gang_promise,
+    member_pod_size,
+)
 from jobtree.core.operations.trial import Trial
 from jobtree.core.planning.admission import refusal_causes
+from jobtree.core.planning.recall_notice import is_preferred, promise_after_recall, recall_options
 from jobtree.core.runs.run_state import RunState
 
 Widths = dict[str, int]  # by UID; 0: no GPUs
@@ -46,11 +55,26 @@ def admit_gang(trial: Trial, run: RunState) -> Verdict | None:
             return None
     causes = gang_refusal_causes(trial, members)
     if run.promise is None:
-        make_gang_promise(trial, members)
+        make_best_gang_promise(trial, run, members)
     elif any(trial.world.should_search_date(member) for member in members):
         find_gang_date(trial, members)
     names = ", ".join(member.key[1] for member in members if member is not run)
     return Verdict("Reserved", (Cause(Reason.TOGETHER, names), *dict.fromkeys(causes)))
+
+
+def make_best_gang_promise(trial: Trial, run: RunState, members: Sequence[RunState]) -> None:
+    """Promises the gang its earliest start: beside all promises, or after a recall with notice (C11)."""
+    checkpoint, gpu_members = trial.checkpoint(), by_width(members)
+    least_widths = gang_widths(members)[-1]
+    options = recall_options(
+        trial, gpu_members, lambda: start_gang_at_widths(trial, members, least_widths, after_notice=True)
+    )
+    make_gang_promise(trial, members)
+    if is_preferred(trial.world, options, run.promise):
+        trial.rollback(checkpoint)
+        undated = empty_gang_promises(trial, gpu_members)
+        if not promise_after_recall(trial, gpu_members, undated, options):
+            make_gang_promise(trial, members)
 
 
 def gang_widths(members: Sequence[RunState]) -> list[Widths]:
@@ -82,8 +106,13 @@ def gang_refusal_causes(trial: Trial, members: Sequence[RunState]) -> list[Cause
     return list(dict.fromkeys(shortages)) or member_causes
 
 
-def start_gang_at_widths(trial: Trial, members: Sequence[RunState], widths: Widths) -> bool:
-    """Starts all members on free slots, else on those of opportunistic work, else with recalled budget."""
+def start_gang_at_widths(
+    trial: Trial, members: Sequence[RunState], widths: Widths, *, after_notice: bool = False
+) -> bool:
+    """Starts all members on free slots, else on those of opportunistic work, else with recalled budget.
+
+    Recalled Runs may stop for it only ``after_notice``.
+    """
     now, flavor_members = trial.world.now, one_member_per_flavor(members)
 
     def attempt() -> bool:
@@ -92,11 +121,15 @@ def start_gang_at_widths(trial: Trial, members: Sequence[RunState], widths: Widt
     def funded() -> bool:
         return not any(gang_funding_refusals(trial, members, widths))
 
-    def reclaim() -> bool:
+    def reclaim(safe: Container[RunKey] = ()) -> bool:
         # As for a single Run: opportunistic work is reclaimed for its GPUs, never for its budget.
         if not is_funded_without_provisional(trial, flavor_members, funded):
             return False
-        actions = [action for run in flavor_members for action in reclaim_actions(trial, run, now)]
+        actions = [
+            action
+            for run in flavor_members
+            for action in reclaim_actions(trial, run, now, safe, after_notice=after_notice)
+        ]
         return reclaim_least(trial, actions, funded, attempt)
 
     if attempt() or reclaim():
@@ -104,7 +137,8 @@ def start_gang_at_widths(trial: Trial, members: Sequence[RunState], widths: Widt
     if not any(gang_funding_refusals(trial, members, widths, anywhere=True)):
         return False
     recalls = [action for run in flavor_members for action in recall_actions(trial, run, now)]
-    return reclaim_least(trial, recalls, funded, lambda: attempt() or reclaim())
+    safe = frozenset() if after_notice else runs_with_notice(trial, flavor_members, now)
+    return reclaim_least(trial, recalls, funded, lambda: attempt() or reclaim(safe))
 
 
 def one_member_per_flavor(members: Sequence[RunState]) -> list[RunState]:

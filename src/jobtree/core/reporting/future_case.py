@@ -49,7 +49,7 @@ class FutureCase(PromiseCase):
 
     def _arrival_tickets(self) -> Iterator[Ticket]:
         for arrival in self._arrivals:
-            if self.promise.disruption >= LOTTERY and arrival.promise.immune_until <= self.at:
+            if self.promise.disruption == LOTTERY and arrival.promise.immune_until <= self.at:
                 yield Ticket(arrival.run.uid, tuple(sorted(arrival.gpus.items())))
 
     def _ticket_holders(self) -> tuple[list[RunState], list[RunState]]:
@@ -105,7 +105,7 @@ class FutureCase(PromiseCase):
 
     def _losers(self, promise: Promise, running: list[RunState]) -> list[RunState]:
         """The Runs that could be drawn for it, the widest first."""
-        if promise.disruption < LOTTERY:
+        if promise.disruption != LOTTERY:
             return []
         policy, now = self.world.policy, self.world.now
         drawable = [run for run in running if immune_until(policy, run, now) <= (promise.at or 0)]

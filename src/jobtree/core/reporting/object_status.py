@@ -62,6 +62,7 @@ def run_status(
         restarts=run.restarts,
         resume_at=format_time(run.resume_at) if run.resume_at > world.now and phase == "Running" else None,
         lotteries_lost=run.lotteries_lost,
+        times_stopped=run.times_stopped,
         reservations_made=run.reservations_made,
         provisional=run.provisional,
         leases_opened=run.leases_opened,

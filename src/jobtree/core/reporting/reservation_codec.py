@@ -15,7 +15,7 @@ from jobtree.core.runs.run_state import RunState
 from jobtree.core.runs.start_calibration import FirstEstimate, StartEstimate
 from jobtree.core.world.world import World
 
-TAKES: tuple[str, ...] = ("Nothing", "Cuts", "Lottery")
+TAKES: tuple[str, ...] = ("Nothing", "Cuts", "Lottery", "Recall")
 MAX_NODES = 12_500
 
 
@@ -108,6 +108,10 @@ def promise_terms(world: World, promise: Promise) -> wire.Terms:
         if promise.beacon is None
         else wire.BeaconRound(name=promise.beacon[0], round=promise.beacon[1]),
         turn=promise.sequence,
+        recalls=tuple(
+            wire.RecalledRun(namespace=run_key[0], name=run_key[1], since=format_time(since))
+            for run_key, since in promise.recalls
+        ),
     )
 
 
@@ -199,6 +203,10 @@ def promise_from_reservation(reservation: wire.Reservation, run: RunState, stage
         immune_until=parse_time(terms.firm_until) if terms and terms.firm_until else 0,
         sequence=terms.turn if terms else 0,
         named_after=spec.run_ref.name,
+        recalls=tuple(
+            ((recalled.namespace, recalled.name), parse_time(recalled.since))
+            for recalled in (terms.recalls if terms else ())
+        ),
         beacon=(terms.beacon.name, terms.beacon.round) if terms and terms.beacon else None,
         window_aligned=bool(terms and terms.window_aligned),
         slips=tuple(slip_from_wire(slip) for slip in status.slips),

@@ -67,7 +67,10 @@ def forecast(world: World, run: RunState) -> ReservationForecast:
     return ReservationForecast(
         deficit=deficit_now(world, promise, promise_case),
         funding_deficit=lacking,
-        remedies=(*forecast_remedies(promise_case, taken), *recall_remedies(world, run, lacking)),
+        remedies=(
+            *forecast_remedies(promise_case, taken),
+            *(() if promise.recalls else recall_remedies(world, run, lacking)),
+        ),
         odds=kill_probabilities_of(promise_case, taken),
     )
 
@@ -154,7 +157,7 @@ def kill_probabilities_of(promise_case: PromiseCase, taken: Sequence[int] | None
     )
     for index in range(len(promise_case.victims)) if taken is None else taken:
         victim = promise_case.victims[index]
-        certain = victim.taking.kind == "Reclaim"
+        certain = victim.taking.kind in ("Reclaim", "Recall")
         odds[victim.taking.run] = 1000 if certain else odds.get(victim.taking.run, 0)
     return odds
 

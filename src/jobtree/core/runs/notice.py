@@ -6,7 +6,7 @@ from jobtree.api.kinds.policy import Policy
 from jobtree.core.accounts.envelope_accounts import FOREVER
 from jobtree.core.runs.run_state import RunState
 
-MAX_DOUBLINGS = 4  # lotteries lost that still lengthen the immunity
+MAX_DOUBLINGS = 4  # lotteries lost that still lengthen the immunity, and stops that lengthen other times
 
 
 class DrawNotice(NamedTuple):
@@ -40,9 +40,18 @@ def draw_notice_ms(policy: Policy, checkpoint_ms: int | None) -> int:
     return max(policy.min_notice_ms, min(checkpoint_ms, policy.max_notice_ms))
 
 
-def min_provisional_ms(policy: Policy, checkpoint_ms: int | None) -> int:
-    """Returns how long provisional work must be able to run: ``checkpoint``, at least ``minNotice`` (R6)."""
+def provisional_notice_ms(policy: Policy, checkpoint_ms: int | None) -> int:
+    """Returns the notice of the end of provisional work: ``checkpoint``, at least ``minNotice``."""
     return max(checkpoint_ms or 0, policy.min_notice_ms)
+
+
+def min_provisional_ms(policy: Policy, run: RunState) -> int:
+    """Returns how long provisional work must be able to run (R6).
+
+    That is its notice and the cost of two restarts, doubled each time that Jobtree stopped the Run before.
+    """
+    once = provisional_notice_ms(policy, run.checkpoint_ms) + 2 * policy.restart_cost_ms
+    return once << min(run.times_stopped, MAX_DOUBLINGS)
 
 
 def certain_end(known_end: int | None, last_closing: int | None) -> int:

@@ -59,6 +59,7 @@ SAVED_FIELDS = (
     "promised_start",
     "provisional",
     "reservations_made",
+    "times_stopped",
 )
 _saved_values = attrgetter("promise", *SAVED_FIELDS)
 
@@ -104,6 +105,7 @@ class RunState:
         "run_object",
         "shape",
         "since",
+        "times_stopped",
         "uid",
         "usage",
         "verdict",
@@ -144,6 +146,7 @@ class RunState:
         self.evicted_spare_nodes: dict[str, None] = {}  # nodes from which its spares were evicted
         self.leases_opened = status.leases_opened
         self.lotteries_lost = status.lotteries_lost
+        self.times_stopped = status.times_stopped  # by Jobtree, not by a fault
         self.provisional = status.provisional  # it runs on promised slots or budget until they are due
         self.promise: Promise | None = None
         self.recorded_interim_until: int | None = None  # interim_until as its envelopes have it
@@ -200,11 +203,12 @@ class RunState:
         promised_at = None if self.promise is None or provisional else self.promise.at
         self.promised_start = None if promised_at is None else max(at, promised_at)
 
-    def requeue(self, *, lost_lottery: bool) -> None:
+    def requeue(self, *, lost_lottery: bool, by_fault: bool) -> None:
         """Records that all its leases end; with a promise it is reserved again."""
         self.since, self.pod_size, self.provisional, self.promised_start = None, 0, False, None
         self.not_drawn_at = None
         self.lotteries_lost += lost_lottery
+        self.times_stopped += not by_fault
         if self.promise is not None:
             self.phase = "Reserved"
 

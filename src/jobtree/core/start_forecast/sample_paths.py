@@ -73,7 +73,7 @@ class SamplePaths:
 
     def simulate_start(self, run: RunState, promise: Promise) -> list[int]:
         """When a waiting Run starts on each path, behind those simulated before; none if nothing is known."""
-        notice = min_provisional_ms(self._world.policy, run.checkpoint_ms)
+        notice = min_provisional_ms(self._world.policy, run)
         query = StartQuery(run, promise, self._domains(run, promise), notice)
         spans = self._run_ends.likely_durations(run)
         starts = [self._simulate_path(path, query, spans[path]) for path in range(SAMPLE_PATHS)]

@@ -23,6 +23,8 @@ class PromiseIndex:
         self.ranks: list[Precedence] = []  # of all promises, in order
         self.provisional: dict[RunKey, int] = {}  # provisional Runs, and since when
         self._provisional_since: list[int] = []  # those instants, in order
+        # Of each Run that was told of recalls, by the Run that it stops for: since when it runs, and its end.
+        self._recalls: dict[RunKey, dict[RunKey, tuple[int, int]]] = {}
 
     def set(self, run: RunState, promise: Promise | None, *, undo: bool = False) -> None:
         """Replaces the promise of a Run; others may use what the old promise reserved."""
@@ -50,10 +52,30 @@ class PromiseIndex:
                 envelope.add_promise(promise)
             else:
                 envelope.remove_promise(promise.run_key)
+        if promise.at is not None:
+            for run_key, since in promise.recalls:
+                self._index_recall(run_key, promise.run_key, (since, promise.at) if present else None)
         if present:
             insort(self.ranks, promise.precedence)
         else:
             del self.ranks[bisect_left(self.ranks, promise.precedence)]
+
+    def _index_recall(self, run_key: RunKey, by: RunKey, recall: tuple[int, int] | None) -> None:
+        """Sets or clears what a Run was told of a recall by another."""
+        recalls = self._recalls.setdefault(run_key, {})
+        if recall is None:
+            del recalls[by]
+        else:
+            recalls[by] = recall
+        if not recalls:
+            del self._recalls[run_key]
+        if run_key in self._runs:
+            self.invalidate_profiles(self._runs[run_key])
+
+    def recalled_at(self, run: RunState) -> int | None:
+        """Returns when the present admission of a Run stops for a recall; None: it was told of none (C11)."""
+        recalls = self._recalls.get(run.key, {}).values()
+        return min((until for since, until in recalls if since == run.since), default=None)
 
     def invalidate_profiles(self, run: RunState) -> None:
         """Invalidates the availability profiles that count on how long the Run holds its leases."""

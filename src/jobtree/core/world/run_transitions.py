@@ -6,6 +6,7 @@ and updates every index that depends on it. The leases of an action are opened a
 
 from jobtree.core.model.actions import Action
 from jobtree.core.model.outcomes import CLEARS_PROMISE, PHASES, REQUEUES, SETS_PROMISE
+from jobtree.core.model.reasons import Reason
 from jobtree.core.runs.run_state import FINISHED, RunState, SavedRunState
 from jobtree.core.world.run_indexes import RunIndexes
 from jobtree.core.world.run_relations import RunRelations
@@ -29,7 +30,9 @@ class RunTransitions:
         if action.kind == "Start":
             run.start(action.at, action.pod_size, provisional=action.provisional)
         elif action.kind in REQUEUES:
-            run.requeue(lost_lottery=action.kind == "Preempt")
+            run.requeue(
+                lost_lottery=action.kind == "Preempt", by_fault=action.cause.reason is Reason.CAPACITY_LOST
+            )
         elif action.kind == "Exempt":
             run.keep_in_lottery(action.at)
             self._indexes.promise_index.invalidate_profiles(run)

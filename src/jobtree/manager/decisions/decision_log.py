@@ -14,6 +14,7 @@ from jobtree.api.schema.quantities import SECOND
 from jobtree.core import (
     KEEPS_PROMISE,
     PREEMPTION_CLOSURES,
+    REQUEUES,
     Action,
     GpuLease,
     Promise,
@@ -118,7 +119,7 @@ def measures_of(world: World, action: Action, ended: list[Ended]) -> Iterator[Me
     if action.record is not None:
         yield from resolver_measures(action.record, run.flavor)
     if not outcome_of(action.kind, action.cause.reason).by_owner:
-        yield from preemption_measures(world, ended)
+        yield from preemption_measures(world, ended, stopped=action.kind in REQUEUES)
 
 
 def waits_since(world: World, run: RunState, now: int) -> int:
@@ -150,12 +151,15 @@ def resolver_measures(record: Record, flavor: str) -> Iterator[Measure]:
         yield Measure(DRAWS, value=len(decision.draws))
 
 
-def preemption_measures(world: World, ended: list[Ended]) -> Iterator[Measure]:
-    """Counts a Run that lost GPUs to others once in each domain, for each reason."""
+def preemption_measures(world: World, ended: list[Ended], *, stopped: bool) -> Iterator[Measure]:
+    """Counts a Run that lost GPUs to others once in each domain, for each reason.
+
+    A recall takes GPUs only from a Run that is stopped.
+    """
     lost = {
         (lease.flavor, domain, reason)
         for lease, reason in ended
-        if reason in PREEMPTION_CLOSURES
+        if reason in PREEMPTION_CLOSURES or (stopped and reason == "Recalled")
         for domain in domains_of_nodes(world, (node for node, _ in lease.slots))
     }
     for labels in sorted(lost):

@@ -78,6 +78,7 @@ class PromiseLog:
         self._started: dict[RunKey, int] = {}  # when the running Runs started
         self._new_starts: list[RunKey] = []  # since the last judgement
         self._paid_widths: dict[RunKey, int] = {}  # of the running Runs
+        self._recalled: set[RunKey] = set()  # running Runs that were demoted by a recall
 
     # Events
 
@@ -92,7 +93,10 @@ class PromiseLog:
             self._stop(run_key, action)
         elif action.kind in RUN_ENDS:
             self._end(run_key, action)
+        elif action.kind == "Demote" and any(closing.reason == "Recalled" for closing in action.closes):
+            self._recalled.add(run_key)
         elif action.kind == "Start":
+            self._recalled.discard(run_key)
             self._started[run_key] = action.at
             self._new_starts.append(run_key)
         if promise is not None and action.kind in ("Reserve", "Move"):
@@ -126,7 +130,8 @@ class PromiseLog:
         self.errors.append(started - due)
         del self._tracked[run_key]
         if self._paid_widths[run_key] < tracked.gpus:
-            self._break(run_key, tracked, UNPAID)
+            reason = str(Reason.OWNER_NEEDS) if run_key in self._recalled else UNPAID
+            self._break(run_key, tracked, reason)
         else:
             self._count(tracked).kept += 1
             self._guards[run_key] = Guard(tracked, due + self.guard)
@@ -143,7 +148,7 @@ class PromiseLog:
     # What happens to a Run
 
     def _stop(self, run_key: RunKey, action: Action) -> None:
-        reason = str(action.cause.reason)
+        reason = str(Reason.OWNER_NEEDS if run_key in self._recalled else action.cause.reason)
         self._started.pop(run_key, None)
         guard = self._guards.pop(run_key, None)
         if guard is not None and action.at < guard.until:

@@ -79,9 +79,7 @@ def test_node_is_broken_up_for_small_pods_when_no_larger_pod_is_promised_there()
 
 def test_fragmentation_bound_counts_gpus_left_over_node_by_node() -> None:
     soon, late = T0 + HOUR, T0 + 9 * HOUR
-    availability = NodeAvailability(
-        {"a": 3, "b": 1}, [("a", 5, (late, late, late)), ("b", 7, (soon, soon, soon))]
-    )
+    availability = NodeAvailability({"a": 3, "b": 1}, [("a", 5, (late,) * 4), ("b", 7, (soon,) * 4)])
     gang = PromisedPods(at=soon, end=late, immune_until=soon, pods=8, gpus=8, size=8)
     fragmentation = FragmentationBound(1, availability, [gang])
     assert fragmentation.gpus_beside_larger(T0, late) == [3, 0]

@@ -51,7 +51,7 @@ def test_active_lease_is_released_at_its_end_or_by_lottery_after_its_immunity() 
     lab = Lab(nodes("nv-a", 1), budget("org", 8))
     lab.submit(run("r", "org", 8, max_duration="10h"))
     end, immune_until = T0 + 10 * HOUR, T0 + 2 * HOUR
-    assert leases_in(lab)["r"].parts == (OccupiedGpus(FIRST, 8, (end, end, immune_until)),)
+    assert leases_in(lab)["r"].parts == (OccupiedGpus(FIRST, 8, (end, end, immune_until, end)),)
 
 
 def test_active_lease_is_released_at_its_end_when_that_comes_before_its_immunity_ends() -> None:
@@ -89,7 +89,7 @@ def test_spare_is_free_at_its_end_and_can_be_dropped_at_any_time() -> None:
     lab.submit(run("r", "org", 8, spares=1, max_duration="10h"))
     leases = domain_occupancy(lab.world, domain_of(lab)).leases
     (spare,) = [lease for lease in leases if lease.posted.lease.role == "Spare"]
-    assert spare.parts == (OccupiedGpus(SECOND, 8, (T0 + 10 * HOUR, ALWAYS, ALWAYS)),)
+    assert spare.parts == (OccupiedGpus(SECOND, 8, (T0 + 10 * HOUR, ALWAYS, ALWAYS, ALWAYS)),)
 
 
 def test_opportunistic_lease_is_free_at_any_time() -> None:
@@ -110,8 +110,8 @@ def test_step_of_a_malleable_run_can_be_taken_at_any_time() -> None:
     lab.submit(run("r", "org", 8, per_pod=2, malleable=(6, 8, 2), max_duration="1h"))
     end = T0 + HOUR
     assert leases_in(lab)["r"].parts == (
-        OccupiedGpus(FIRST, 2, (end, ALWAYS, ALWAYS)),
-        OccupiedGpus(FIRST, 6, (end, end, end)),
+        OccupiedGpus(FIRST, 2, (end, ALWAYS, ALWAYS, ALWAYS)),
+        OccupiedGpus(FIRST, 6, (end, end, end, end)),
     )
 
 
@@ -120,7 +120,7 @@ def test_step_that_extends_into_another_domain_does_not_count() -> None:
     lab.submit(run("r", "org", 16, per_pod=4, malleable=(4, 16, 12), max_duration="1h"))
     end = T0 + HOUR
     parts = [part for name in ("nv-a", "nv-b") for part in leases_in(lab, name)["r"].parts]
-    assert {part.releases for part in parts} == {(end, end, end)}
+    assert {part.releases for part in parts} == {(end, end, end, end)}
 
 
 def test_interim_lease_is_released_when_the_promise_of_its_run_is_due() -> None:

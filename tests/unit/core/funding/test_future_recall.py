@@ -28,13 +28,15 @@ def test_own_run_gets_the_date_of_an_open_ended_promise_to_a_sibling() -> None:
     assert (lab.phase("kin"), lab.paid("own")) == ("Pending", {"Owned org-own/main": 8})
 
 
-def test_own_run_starts_when_the_family_uses_all_its_budget() -> None:
+def test_own_run_starts_after_a_notice_when_the_family_uses_all_its_budget() -> None:
     lab = Lab(nodes("nv-a", 3), budget("rich", 64), *FAMILY)
     lab.submit(run("kin", "org:kin", 8))
     lab.submit(run("full", "rich", 16, at=1, max_duration="2h"))
     lab.submit(run("own", "org:own", 8, at=2))
-    assert lab.paid("own") == {"Owned org-own/main": 8}  # and the demoted Run ends for it at once
-    assert lab.phase("kin") == "Pending"
+    assert (lab.phase("kin"), lab.promised_at("own")) == ("Running", 5 * MINUTE)
+    assert lab.remedies("own") == [("Recall", 8, ["kin"])]
+    lab.live(5 * MINUTE)
+    assert (lab.phase("kin"), lab.paid("own")) == ("Pending", {"Owned org-own/main": 8})
 
 
 def test_own_run_gets_a_date_when_the_family_is_promised_all_of_a_cap() -> None:

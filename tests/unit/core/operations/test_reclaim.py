@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobtree.api.schema.quantities import HOUR, SECOND
+from jobtree.api.schema.quantities import HOUR, MINUTE, SECOND
 from tests.unit.core.build import H100, T0, budget, cap, envelope, nodes, run
 from tests.unit.core.lab import Lab
 
@@ -185,6 +185,7 @@ def test_the_rest_of_a_lease_is_recalled_where_that_makes_the_room() -> None:
     lab.submit(run("small", "org:c", 8, at=1, per_pod=4))
     lab.world.advance_clock(lab.world.now + SECOND)
     parent_starts(lab, 8)
+    lab.live(SECOND + 5 * MINUTE)
     assert (lab.paid("p"), lab.phase("small")) == ({"Owned org/main": 8}, "Pending")
 
 
@@ -220,12 +221,16 @@ def test_nothing_is_recalled_where_only_room_is_missing() -> None:
     assert (lab.phase("p"), lab.paid("c0")) == ("Pending", {"Shared org/e0": 8})
 
 
-def test_what_would_be_demoted_may_be_reclaimed_by_that_same_start() -> None:
+def test_what_would_be_demoted_is_stopped_by_that_same_start_after_a_notice() -> None:
     lab = lent(8, children=1)
     lab.submit(run("full", "lab", 56, at=2 * SECOND))
     parent_starts(lab, 8)
+    assert (lab.phase("p"), lab.paid("c0")) == ("Pending", {"Shared org/e0": 8})
+    at = lab.promised_at("p")
+    assert at is not None
+    lab.live(at)
     assert (lab.phase("p"), lab.phase("c0")) == ("Running", "Pending")
-    assert [reason for reason, _ in lab.endings("c0")] == ["Recalled", "Reclaimed"]
+    assert lab.endings("c0") == [("Recalled", at)]
 
 
 def test_money_lent_to_a_sponsored_run_is_a_contract() -> None:

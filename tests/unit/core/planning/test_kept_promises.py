@@ -89,7 +89,7 @@ def test_a_promised_start_keeps_its_slots_for_half_an_hour() -> None:
     assert (lab.phase("kin"), lab.phase("mine")) == ("Running", "Pending")
     lab.live(HOUR + 30 * MINUTE)
     assert (lab.phase("kin"), lab.paid("mine")) == ("Pending", {"Owned org-a/main": 8})
-    assert lab.endings("kin")[-1] == ("Reclaimed", HOUR + 30 * MINUTE)
+    assert lab.endings("kin")[-1] == ("Recalled", HOUR + 30 * MINUTE)
 
 
 def test_the_owner_gets_its_budget_at_once_where_nobody_has_to_stop() -> None:

@@ -125,12 +125,14 @@ def test_j3_half_paid_work_is_not_ended_for_the_money_of_its_other_half() -> Non
     assert lab.endings("older") == [("BudgetExhausted", 0)]
 
 
-def test_j3_what_a_gang_recalls_counts_as_unpaid_when_it_is_packed() -> None:
+def test_j3_a_gang_starts_on_what_it_recalls_after_a_notice() -> None:
     lab = Lab(nodes("nv-a", 2), budget("org", 16), budget("org:c"))
     lab.submit(run("child", "org:c", 16))
     lab.submit(pair())
+    assert (lab.promised_at(A), lab.promised_at(B), lab.phase("child")) == (5 * MINUTE, 5 * MINUTE, "Running")
+    lab.live(5 * MINUTE)
     assert (phases(lab, A, B), lab.phase("child")) == (["Running", "Running"], "Pending")
-    assert [reason for reason, _ in lab.endings("child")] == ["Recalled", "Reclaimed"]
+    assert lab.endings("child") == [("Recalled", 5 * MINUTE)]
 
 
 def test_j3_a_gang_recalls_money_for_every_flavor_of_its_members() -> None:

@@ -42,12 +42,16 @@ def test_draw_notice_is_the_checkpoint_within_the_bounds_of_the_policy(
     assert draw_notice_ms(POLICY, checkpoint_ms) == minutes * MINUTE
 
 
-@pytest.mark.parametrize(("checkpoint", "minutes"), [(None, 5), (1, 5), (10, 10), (60, 60)])
-def test_provisional_work_needs_the_time_of_its_checkpoint_and_at_least_the_notice(
-    checkpoint: int | None, minutes: int
+@pytest.mark.parametrize(
+    ("checkpoint", "stops", "minutes"),
+    [(None, 0, 15), ("1m", 0, 15), ("10m", 0, 20), ("60m", 0, 70), ("10m", 1, 40), ("10m", 9, 320)],
+)
+def test_provisional_work_needs_its_checkpoint_and_two_restarts_doubled_by_each_stop(
+    checkpoint: str | None, stops: int, minutes: int
 ) -> None:
-    checkpoint_ms = None if checkpoint is None else checkpoint * MINUTE
-    assert min_provisional_ms(POLICY, checkpoint_ms) == minutes * MINUTE
+    state = RunState(run("r", "org:a", 8, checkpoint=checkpoint), T0)
+    state.times_stopped = stops
+    assert min_provisional_ms(POLICY, state) == minutes * MINUTE
 
 
 @pytest.mark.parametrize(
