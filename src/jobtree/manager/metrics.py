@@ -167,6 +167,12 @@ UNREADABLE = Metric(
     "Objects of a kind that cannot be read; the log and the status of Runs say why.",
     ("resource",),
 )
+SET_ASIDE = Metric(
+    "jobtree_set_aside",
+    "gauge",
+    "Runs, Budgets and Reservations that the API server refuses to store and that are tried again after a "
+    "pause; the log and Events say why.",
+)
 LEADING = Metric("jobtree_leading", "gauge", "1 in the manager that leads and plans, 0 in a standby.")
 SILENCE = Metric(
     "jobtree_watch_silent_seconds",
@@ -211,6 +217,7 @@ METRICS = (
     VIOLATIONS,
     LEADING,
     UNREADABLE,
+    SET_ASIDE,
     SILENCE,
     ARCHIVE_FAILING,
     CERTIFICATE,

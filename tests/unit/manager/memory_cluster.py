@@ -77,6 +77,7 @@ class Server:
         self.writes = 0  # requested writes
         self.fault: Fault | None = None
         self.refused: dict[str, StatusError] = {}  # by kind, the error of every creation
+        self.refused_objects: dict[str, StatusError] = {}  # by path, the error of every change
 
     async def send(self, request: Request) -> bytes:
         """Answers a request, or raises the fault before or after its write takes effect."""
@@ -101,6 +102,8 @@ class Server:
             return json.dumps(self.create(path, body)).encode()
         if request.method == "DELETE":
             return json.dumps(self.delete(path, body.get("preconditions", {}))).encode()
+        if path.removesuffix("/status") in self.refused_objects:
+            raise self.refused_objects[path.removesuffix("/status")]
         subresource = path.rpartition("/")[2] if path.endswith("/status") else ""
         return json.dumps(
             self.change(
@@ -311,8 +314,8 @@ class Manager:
         raise AssertionError("the manager still writes after 100 turns")
 
     def _is_due(self) -> bool:
-        retry_at = self.loop._pod_reconciler.next_retry_at()
-        return self.loop.woken.is_set() or (retry_at is not None and retry_at <= self.server.now)
+        retries = (self.loop._pod_reconciler.next_retry_at(), self.loop._set_aside.next_retry_at())
+        return self.loop.woken.is_set() or any(at is not None and at <= self.server.now for at in retries)
 
     @property
     def lines(self) -> list[tuple[str, dict[str, Any]]]:

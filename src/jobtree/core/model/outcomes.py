@@ -172,6 +172,7 @@ class EventFacts(NamedTuple):
 
 
 AT_RISK = "AtRisk"
+NOT_WRITTEN = "NotWritten"
 EVENTS: dict[str, EventFacts] = {
     "Admitted": EventFacts("It started. The message says who pays."),
     "RandomPreempt": EventFacts("It lost a lottery, and queues again.", warning=True),
@@ -188,6 +189,10 @@ EVENTS: dict[str, EventFacts] = {
     "Restarted": EventFacts("A rank failed. All ranks start again from the last checkpoint."),
     "Shrunk": EventFacts("It has fewer GPUs."),
     "SpareDropped": EventFacts("It lost a spare."),
+    NOT_WRITTEN: EventFacts(
+        "The API server refused what was decided about it. It waits, alone, and is tried again later.",
+        warning=True,
+    ),
     "Completed": EventFacts("All ranks succeeded."),
     "Failed": EventFacts("It is finished without success.", warning=True),
     "Cancelled": EventFacts("Somebody deleted it."),

@@ -152,6 +152,11 @@ class Reason(StrEnum):
         STATE,
         "Jobtree cannot read this Run, so repair or delete it: {where}",
     )
+    NOT_WRITTEN = (
+        "NotWritten",
+        STATE,
+        "the API server refuses the status of this Run, which is tried again after a pause: {where}",
+    )
 
 
 REASONS: dict[str, Reason] = {str(reason): reason for reason in Reason}

@@ -17,6 +17,7 @@ FORBIDDEN = 403
 NOT_FOUND = 404
 CONFLICT = 409
 GONE = 410
+TOO_LARGE = 413
 INVALID = 422
 TOO_MANY = 429
 SERVER_ERROR = 500
@@ -92,9 +93,21 @@ class StatusError(KubeError):
         return self.code == FORBIDDEN and " cannot " in self.message and ' resource "' in self.message
 
     @property
+    def is_too_large(self) -> bool:
+        """Whether the object is larger than the server or its etcd stores; etcd's refusal has code 500."""
+        return self.code == TOO_LARGE or (
+            self.code == SERVER_ERROR and "request is too large" in self.message
+        )
+
+    @property
     def is_passing(self) -> bool:
         """Whether the same request may succeed later, since the server is busy or has an internal error."""
-        return self.code == TOO_MANY or self.code >= SERVER_ERROR
+        return (self.code == TOO_MANY or self.code >= SERVER_ERROR) and not self.is_too_large
+
+    @property
+    def concerns_object(self) -> bool:
+        """Whether it is this object that the server refuses: it exists unchanged, and no right is missing."""
+        return not (self.is_conflict or self.exists_already or self.lacks_right or self.code == NOT_FOUND)
 
 
 class Response(NamedTuple):

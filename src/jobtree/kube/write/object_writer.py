@@ -26,7 +26,8 @@ from jobtree.kube.watch.object_store import ObjectHead
 from jobtree.kube.write.write_gate import Gate
 
 AT_ONCE = 64
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 60.0  # while there is no answer
+BUSY_PATIENCE_SECONDS = 3.0  # while the server answers that it is busy: it may mean this object alone
 REWRITES = 8
 
 
@@ -49,23 +50,23 @@ class Writer:
         self._sleep = sleep
 
     async def write(self, request: Request) -> bytes:
-        """Sends a write until it succeeds, is refused, or PATIENCE_SECONDS are over. Returns the object.
+        """Sends a write until it succeeds, is refused, or the patience is over. Returns the object.
 
         Raises StatusError, UnreachableError, FencedError.
         """
-        backoff, give_up_at = Backoff(), self._clock() + PATIENCE_SECONDS
+        backoff, began = Backoff(), self._clock()
         while True:
             try:
                 return await self._attempt(request)
             except UnreachableError as error:
                 last_error: UnreachableError | StatusError = error
-                wait = backoff.seconds()
+                wait, patience = backoff.seconds(), PATIENCE_SECONDS
             except StatusError as error:
                 if not error.is_passing:
                     raise
                 last_error = error
-                wait = backoff.seconds(error.retry_after_seconds)
-            if self._clock() + wait > give_up_at:
+                wait, patience = backoff.seconds(error.retry_after_seconds), BUSY_PATIENCE_SECONDS
+            if self._clock() + wait > began + patience:
                 raise last_error
             await self._sleep(wait)
 

@@ -3,7 +3,11 @@
 Commit points come first, decision by decision. Then leases are ended, others are created, and statuses are
 written. If a commit point is refused, the turn ends, because the decision was made from something that has
 changed. If only a label of the Run or the like has changed, the status is written to the new version. A
-status that is refused does no harm, and is written again in the next turn.
+status that is refused does no harm, and is written again after a pause.
+
+If the API server refuses a decision about one Run though nothing has changed, that Run is set aside, and the
+other decisions are written. Only what could use the GPUs or the budget that the Run was to give up waits for
+the next plan.
 """
 
 import asyncio
@@ -24,6 +28,7 @@ from jobtree.kube.installation import FINALIZER
 from jobtree.kube.watch.object_store import Store
 from jobtree.kube.write.object_writer import Writer
 from jobtree.manager.cluster_view import ClusterView
+from jobtree.manager.controllers.set_aside import SetAside
 from jobtree.manager.decisions.decision_log import SUBMITTED_LOG, is_submission
 from jobtree.manager.decisions.write_set import (
     DecisionLog,
@@ -43,8 +48,9 @@ class WriteRefusedError(Exception):
 
 
 class DecisionWriter:
-    def __init__(self, writer: Writer, view: ClusterView, log: Log) -> None:
+    def __init__(self, writer: Writer, view: ClusterView, log: Log, set_aside: SetAside) -> None:
         self._writer = writer
+        self._set_aside = set_aside
         self._view = view
         self._log = log
         self._versions: dict[str, str] = {}  # of Runs, as written in this turn
@@ -63,10 +69,11 @@ class DecisionWriter:
             await run_all(self._apply_child(child) for child in write_set.children)
         except StatusError as refused:
             raise WriteRefusedError(str(refused)) from refused
+        opens = [lease for lease in write_set.leases.opens if not self._set_aside.leaves_out(lease.uid)]
         made = {lease.name for lease in write_set.leases.opens}
         ends = write_set.leases.ends
         await run_all(self._end_lease(ending) for ending in ends if ending.lease not in made)
-        await run_all(self._make_lease(lease) for lease in write_set.leases.opens)
+        await run_all(self._make_lease(lease) for lease in opens)
         await run_all(self._end_lease(ending) for ending in ends if ending.lease in made)
 
     def written_logs(self) -> list[DecisionLog]:
@@ -81,13 +88,56 @@ class DecisionWriter:
             raise WriteRefusedError(
                 "a promise came due before its Reservation could be written: it is made anew"
             )
+        committed: set[str] = set()
         if batch.resolution is not None:
-            await self._write_reservation(batch.resolution)
+            try:
+                await self._write_reservation(batch.resolution)
+            except StatusError as refused:
+                if refused.concerns_object:
+                    self._set_aside.leave_out(batch.resolution.run, refused)
+                raise
             self._written_logs += batch.resolution.decision_logs
-        await run_all(self._write_run(write) for write in batch.releases)
-        for write in (*batch.moves, *batch.trees):
+            committed |= {decided.run_ref.uid for decided in batch.resolution.status.decided}
+        await run_all(self._decide(write, committed) for write in batch.releases)
+        for write in batch.moves:
+            await self._decide(write, committed)
+        for write in batch.trees:
+            await self._decide(write, committed)
+            decided_uids = {decided.run_ref.uid for decided in write.status.decided}
+            if not self._set_aside.leaves_out(write.uid):
+                committed |= decided_uids
+        await run_all(self._decide(write, committed) for write in batch.acquisitions)
+
+    async def _decide(self, write: RunWrite, committed: set[str]) -> None:
+        """Writes a decision about one Run; sets the Run aside if the server refuses it.
+
+        A decision that another object holds already is final: only the report waits. Where the Run was to
+        give something up, the error is raised, because others may have been given it.
+        """
+        if self._set_aside.leaves_out(write.uid):
+            return
+        try:
             await self._write_run(write)
-        await run_all(self._write_run(write) for write in batch.acquisitions)
+        except StatusError as refused:
+            if not refused.concerns_object:
+                raise
+            self._log_set_aside(write.run, refused)
+            if write.uid in committed:
+                self._set_aside.pause_report(write.run, refused)
+                return
+            self._set_aside.leave_out(write.run, refused)
+            for stage in self._stages_decided_by(write):
+                self._set_aside.leave_out(stage, refused)
+            if write.run.status.allocation is not None:
+                raise
+
+    def _stages_decided_by(self, write: RunWrite) -> list[Run]:
+        """The Runs of the stages whose start a tree was to hold."""
+        stored = (self._view.runs.get(decided.run_ref.uid) for decided in write.status.decided)
+        return [run.value for run in stored if run is not None]
+
+    def _log_set_aside(self, run: Run, refused: StatusError) -> None:
+        self._log.say("binder", "a Run is set aside", run=run_label(run), why=str(refused))
 
     async def _write_run(self, write: RunWrite) -> None:
         """Writes the status of a Run, unless something has changed that it was decided from."""
@@ -146,6 +196,7 @@ class DecisionWriter:
 
     def _apply_run(self, uid: str, answer: bytes) -> None:
         self._versions[uid] = self._view.runs.apply_response(answer)
+        self._set_aside.forget(uid)
 
     async def _read_again(
         self, resource: Resource, store: Store[Any], name: str, namespace: str = ""
@@ -196,15 +247,22 @@ class DecisionWriter:
             *(
                 self._ignore_errors("reservation", write.name, self._write_reservation(write))
                 for write in write_set.reservations
+                if not self._set_aside.leaves_out(write.run.metadata.uid)
+                and not self._set_aside.pauses(write.name)
             ),
         ]
         await run_all(reservation_writes)
         await run_all(
             [
-                *(self._write_run_status(self._as_written(write)) for write in write_set.statuses),
+                *(
+                    self._write_run_status(self._as_written(write))
+                    for write in write_set.statuses
+                    if not self._set_aside.pauses(write.uid)
+                ),
                 *(
                     self._ignore_errors("budget", name, self._write_budget(name, to_plain(status)))
                     for name, status in write_set.budgets
+                    if not self._set_aside.pauses(name)
                 ),
                 *(
                     self._ignore_errors("finalizer", run.metadata.name, self._remove_finalizer(run))
@@ -230,7 +288,10 @@ class DecisionWriter:
         try:
             await self._write_run(write)
         except StatusError as refused:
-            self.unwritten_runs.append(write.run)
+            if refused.concerns_object:
+                self._set_aside.pause_report(write.run, refused)
+            else:
+                self.unwritten_runs.append(write.run)
             if not refused.is_conflict and refused.code != NOT_FOUND:
                 self._log.say("binder", "a status was refused", run=run_label(write.run), why=str(refused))
 
@@ -238,8 +299,11 @@ class DecisionWriter:
         """Awaits a write of a status; if it is refused, it is written again in the next turn."""
         try:
             await work
+            self._set_aside.forget(name)
         except StatusError as refused:
             self.unwritten_names.add(name)
+            if refused.concerns_object:
+                self._set_aside.pause_name(name, refused)
             if refused.code == FORBIDDEN or not (refused.is_conflict or refused.code == NOT_FOUND):
                 self._log.say("binder", f"a {what} was refused", why=str(refused))
 

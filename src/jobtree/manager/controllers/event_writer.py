@@ -10,7 +10,7 @@ from jobtree.api.schema.quantities import SECOND, format_time
 from jobtree.kube.http import api_requests
 from jobtree.kube.http.api_errors import FencedError, KubeError, StatusError
 from jobtree.kube.http.api_requests import Preconditions
-from jobtree.kube.http.api_resources import EVENTS, NODES
+from jobtree.kube.http.api_resources import EVENTS, NODES, RUNS
 from jobtree.kube.watch.object_decoder import LiveNode
 from jobtree.kube.watch.object_store import Change, StoredObject
 from jobtree.kube.write.object_writer import Writer
@@ -37,6 +37,11 @@ class EventWriter:
         for note in notes:
             self._start_task("events", self._post(note))
 
+    def tell_refusals(self, notes: Iterable[EventNote]) -> None:
+        """Writes the reasons of refused writes into the statuses of their Runs, where that is possible."""
+        for note in notes:
+            self._start_task("statuses", self._write_reason(note))
+
     def cordon(self, nodes: Iterable[str], now: int) -> None:
         for name in nodes:
             self._start_task("nodes", self._cordon(name, now))
@@ -59,6 +64,12 @@ class EventWriter:
         except StatusError as refused:
             if not refused.exists_already:
                 raise
+
+    async def _write_reason(self, note: EventNote) -> None:
+        metadata = note.run.metadata
+        patch = {"status": {"reason": note.reason, "message": note.message}}
+        preconditions = Preconditions(metadata.name, metadata.namespace, metadata.uid)
+        await self._writer.write(api_requests.merge_patch(RUNS, preconditions, patch, "status"))
 
     async def _cordon(self, name: str, now: int) -> None:
         """Cordons a failed node, so that nothing new is placed on it until somebody uncordons it (F3)."""

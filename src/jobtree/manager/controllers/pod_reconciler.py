@@ -68,9 +68,16 @@ class CreatedPod(NamedTuple):
 
 
 class PodReconciler:
-    def __init__(
-        self, writer: Writer, view: ClusterView, log: Log, clock: Callable[[], int], wake: Callable[[], None]
+    def __init__(  # noqa: PLR0913, PLR0917  where to write, what to know, whom to wake
+        self,
+        writer: Writer,
+        view: ClusterView,
+        log: Log,
+        clock: Callable[[], int],
+        wake: Callable[[], None],
+        leaves_out: Callable[[str], bool] = lambda _: False,
     ) -> None:
+        self._leaves_out = leaves_out  # whether planning leaves a Run out, by its UID: its pods stay
         self._writer = writer
         self._view = view
         self._log = log
@@ -171,8 +178,8 @@ class PodReconciler:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _handle_unknown_run(self, uid: str) -> DesiredPods | None:
-        """A Run that the model does not know has no pods, if it exists."""
-        run = self._view.runs.get(uid)
+        """A Run that the model does not know has no pods, if it exists and is not left out."""
+        run = self._view.runs.get(uid) if not self._leaves_out(uid) else None
         return DesiredPods(run.value, NO_PODS) if run is not None else None
 
     # One Run

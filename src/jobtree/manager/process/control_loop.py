@@ -21,9 +21,12 @@ from jobtree.manager.controllers.decision_writer import DecisionWriter, WriteRef
 from jobtree.manager.controllers.event_writer import EventWriter
 from jobtree.manager.controllers.lease_archiver import ArchiveSettings, LeaseArchiver
 from jobtree.manager.controllers.pod_reconciler import PodReconciler
+from jobtree.manager.controllers.set_aside import SetAside
 from jobtree.manager.controllers.unreadable_runs import UnreadableRuns
-from jobtree.manager.decisions.write_set import DecisionLog, WriteSet
+from jobtree.manager.decisions.write_set import DecisionLog, DesiredPods, WriteSet
 from jobtree.manager.log import Log
+from jobtree.manager.metrics import SET_ASIDE
+from jobtree.manager.planner.cluster_intake import run_key
 from jobtree.manager.planner.planning_model import PlanningModel
 from jobtree.manager.planner.world_gauges import WorldGauges
 from jobtree.manager.process.beacon_listener import BeaconListener
@@ -73,8 +76,11 @@ class ControlLoop:
         self._runtime = runtime
         self._metrics = health.metrics
         self._gauges = WorldGauges(lambda: model.world, runtime.now, self._metrics.forget_domains)
-        self._decision_writer = DecisionWriter(writer, view, log)
-        self._pod_reconciler = PodReconciler(writer, view, log, runtime.now, self.woken.set)
+        self._set_aside = SetAside(runtime.now)
+        self._decision_writer = DecisionWriter(writer, view, log, self._set_aside)
+        self._pod_reconciler = PodReconciler(
+            writer, view, log, runtime.now, self.woken.set, self._set_aside.leaves_out
+        )
         self._event_writer = EventWriter(writer, view, log)
         self._unreadable_runs = UnreadableRuns(writer, view, log)
         self._beacon_listener = BeaconListener(log, self.woken.set, lambda: runtime.now() / SECOND)
@@ -124,6 +130,9 @@ class ControlLoop:
         self._health.trouble = ""
         self._mark_unwritten()
         self._begin_events(write_set)
+        if self._set_aside.must_rebuild:
+            await self._load()
+            self.woken.set()
         if self._pod_reconciler.has_outcomes:
             self.woken.set()
         self._beacon_listener.follow_rounds(self._model.world.policy.beacon, write_set.beacon_rounds)
@@ -137,10 +146,14 @@ class ControlLoop:
         """Returns what changed in the cluster since the last turn."""
         changes = self._view.drain()
         self._dispatch(changes)
-        if self._model.status_is_ahead(changes):
+        due = self._set_aside.take_due()
+        if due.left_out or self._model.status_is_ahead(changes):
             await self._load()
             changes = self._view.drain()
-        return changes
+        for run in due.runs:
+            self._model.status_publisher.mark_unwritten(run.metadata.uid, run_key(run))
+        self._model.status_publisher.mark_names_unwritten(set(due.names))
+        return self._set_aside.without_left_out(changes)
 
     async def _plan(self, changes: Changes) -> WriteSet:
         outcomes = [*self._pod_reconciler.outcomes(), *self._beacon_listener.new_values()]
@@ -155,21 +168,30 @@ class ControlLoop:
         try:
             await self._decision_writer.write_decisions(write_set)
             self._record((*self._decision_writer.written_logs(), *write_set.logs))
-            self._pod_reconciler.set_desired(write_set.desired_pods)
+            self._pod_reconciler.set_desired(self._desired_pods(write_set))
             self._pod_reconciler.start_reconciling()
             await self._decision_writer.write_statuses(write_set)
         finally:
             self._record(self._decision_writer.written_logs())
 
+    def _desired_pods(self, write_set: WriteSet) -> dict[str, DesiredPods]:
+        """The pods of all Runs but those whose start could not be written."""
+        leaves_out = self._set_aside.leaves_out
+        return {uid: desired for uid, desired in write_set.desired_pods.items() if not leaves_out(uid)}
+
     def _mark_unwritten(self) -> None:
         """Has the model write again what could not be written in this turn."""
         for run_object in self._decision_writer.unwritten_runs:
-            metadata = run_object.metadata
-            self._model.status_publisher.mark_unwritten(metadata.uid, (metadata.namespace, metadata.name))
+            self._model.status_publisher.mark_unwritten(run_object.metadata.uid, run_key(run_object))
         self._model.status_publisher.mark_names_unwritten(self._decision_writer.unwritten_names)
 
     def _begin_events(self, write_set: WriteSet) -> None:
-        self._event_writer.write_events((*write_set.event_notes, *self._pod_reconciler.event_notes()))
+        refused = self._set_aside.event_notes()
+        leaves_out = self._set_aside.leaves_out
+        told = [note for note in write_set.event_notes if not leaves_out(note.run.metadata.uid)]
+        self._event_writer.write_events((*told, *refused, *self._pod_reconciler.event_notes()))
+        self._event_writer.tell_refusals(refused)
+        self._metrics.set_to(SET_ASIDE, len(self._set_aside))
         self._event_writer.cordon(write_set.cordons, self._runtime.now())
 
     async def _archive_leases(self) -> None:
@@ -195,7 +217,11 @@ class ControlLoop:
         """Waits until something changes or is due."""
         alarms = [
             at
-            for at in (write_set.wake_at if write_set else None, self._pod_reconciler.next_retry_at())
+            for at in (
+                write_set.wake_at if write_set else None,
+                self._pod_reconciler.next_retry_at(),
+                self._set_aside.next_retry_at(),
+            )
             if at is not None
         ]
         until = (min(alarms) - self._runtime.now()) / SECOND if alarms else MOST_WAIT_SECONDS
@@ -213,9 +239,9 @@ class ControlLoop:
         self._beacon_listener.restart()
         if self._lease_archiver is not None:
             self._lease_archiver.restart()
-        self._report_violations(
-            await self._in_thread(self._model.load, self._view.everything(), self._runtime.now())
-        )
+        self._set_aside.must_rebuild = False
+        everything = self._set_aside.without_left_out(self._view.everything())
+        self._report_violations(await self._in_thread(self._model.load, everything, self._runtime.now()))
         self._log.say(
             "binder",
             "the cluster is read",
@@ -226,6 +252,7 @@ class ControlLoop:
 
     def _dispatch(self, changes: Changes) -> None:
         """Passes changes to the parts that are not built again with the model."""
+        self._set_aside.handle_changes(changes.runs)
         self._pod_reconciler.handle_changes(changes.pods)
         self._event_writer.handle_node_changes(changes.nodes)
         if self._lease_archiver is not None:

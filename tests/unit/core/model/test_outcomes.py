@@ -14,6 +14,7 @@ from jobtree.core.model.outcomes import (
     AT_RISK,
     CLOSURES,
     EVENTS,
+    NOT_WRITTEN,
     OPENINGS,
     OUTCOMES,
     PLAIN_ENDS,
@@ -84,7 +85,7 @@ def test_tables_list_words_in_the_order_of_the_api() -> None:
 def test_each_event_is_in_the_table_and_none_is_never_written() -> None:
     of_actions = {name for row in ROWS for name in row.events}
     of_recoveries = {facts.event for facts in OPENINGS.values() if facts.event}
-    assert set(EVENTS) == of_actions | of_recoveries | {AT_RISK}
+    assert set(EVENTS) == of_actions | of_recoveries | {AT_RISK, NOT_WRITTEN}
 
 
 def test_each_action_that_ends_a_run_has_one_plain_reason() -> None:

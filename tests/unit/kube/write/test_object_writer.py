@@ -9,14 +9,14 @@ from jobtree.kube.http import api_requests
 from jobtree.kube.http.api_errors import FencedError, StatusError, UnreachableError
 from jobtree.kube.http.api_requests import Preconditions, Request
 from jobtree.kube.http.api_resources import CONFIG_MAPS
-from jobtree.kube.write.object_writer import PATIENCE_SECONDS, Writer, contains
+from jobtree.kube.write.object_writer import BUSY_PATIENCE_SECONDS, PATIENCE_SECONDS, Writer, contains
 from jobtree.kube.write.write_gate import Gate
 from tests.unit.kube.clocks import Clock
 
 WANTED = {"metadata": {"name": "x", "namespace": "team"}, "data": {"a": "1"}}
 EXISTING = {"metadata": {"name": "x", "namespace": "team", "uid": "u"}, "data": {"a": "1"}, "extra": True}
 LOST = UnreachableError("no response", may_have_happened=True)
-BUSY = StatusError(429, "TooManyRequests", "busy", retry_after_seconds=5)
+BUSY = StatusError(429, "TooManyRequests", "busy", retry_after_seconds=1)
 FAILING = StatusError(503, "ServiceUnavailable", "unwell")
 CONFLICT = StatusError(409, "Conflict", "changed")
 EXISTS = StatusError(409, "AlreadyExists", "exists")
@@ -68,7 +68,7 @@ def test_write_is_sent_again_after_a_passing_error(error: Exception) -> None:
     assert len(clock.slept) == 2
     assert clock.slept[0] < clock.slept[1] * 2
     if error is BUSY:
-        assert min(clock.slept) >= 5, "a Retry-After is respected"
+        assert min(clock.slept) >= 1, "a Retry-After is respected"
 
 
 @pytest.mark.parametrize(
@@ -87,6 +87,24 @@ def test_writer_gives_up_when_its_patience_ends() -> None:
     with pytest.raises(UnreachableError):
         run(Script(*[LOST] * 100), create, clock=clock)
     assert sum(clock.slept) <= PATIENCE_SECONDS
+
+
+@pytest.mark.parametrize("error", [FAILING, StatusError(429, "TooManyRequests", "busy", (), 30)])
+def test_writer_gives_up_soon_when_the_server_answers_that_it_is_busy(error: StatusError) -> None:
+    """H1: the server may mean this object alone, and other objects wait for the writer."""
+    clock = Clock()
+    with pytest.raises(StatusError):
+        run(Script(*[error] * 100), create, clock=clock)
+    assert sum(clock.slept) <= BUSY_PATIENCE_SECONDS
+
+
+def test_object_that_is_too_large_is_not_sent_again() -> None:
+    """H1: etcd's refusal has code 500, like errors that pass."""
+    too_large = StatusError(500, "", "etcdserver: request is too large")
+    script = Script(too_large)
+    with pytest.raises(StatusError) as error:
+        run(script, create)
+    assert (error.value, len(script.sent)) == (too_large, 1)
 
 
 def test_object_of_a_lost_response_counts_as_created() -> None:

@@ -10,6 +10,7 @@ from jobtree.archive.archive_directory import ArchiveDirectory
 from jobtree.archive.archive_reader import read_archive
 from jobtree.kube.http.api_errors import StatusError, UnreachableError
 from jobtree.kube.http.api_resources import BUDGETS, LEASES, RUNS
+from jobtree.manager.controllers import set_aside
 from tests.unit.manager.cluster_objects import POLICY, finish_pods, put_budget, put_nodes, put_policy, put_run
 from tests.unit.manager.memory_cluster import Body, Fault, Manager, Server, StoppedError
 
@@ -213,6 +214,7 @@ def test_leases_stay_when_the_archive_is_full(
 def test_lease_stays_when_its_usage_cannot_be_carried(
     archive: ArchiveDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(set_aside, "FIRST_PAUSE_MS", 0)  # time does not pass in this test
     server, manager = with_old_leases(archive)
     change = server.change
 

@@ -1,0 +1,157 @@
+"""A Run that the API server refuses to store holds up itself alone (H1)."""
+
+import pytest
+
+from jobtree.kube.http.api_errors import StatusCause, StatusError
+from jobtree.kube.http.api_resources import EVENTS, RUNS
+from tests.unit.manager.cluster_objects import (
+    endings,
+    leases_of,
+    phase,
+    pods_of,
+    put_budget,
+    put_nodes,
+    put_policy,
+    put_run,
+    put_tree,
+)
+from tests.unit.manager.memory_cluster import Manager, Server
+
+REFUSALS = [
+    StatusError(413, "RequestEntityTooLarge", "limit is 3145728"),
+    StatusError(422, "Invalid", "too many", (StatusCause("FieldValueTooMany", "too many", "status.ranks"),)),
+    StatusError(429, "TooManyRequests", "busy", (), 1),
+    StatusError(500, "", "etcdserver: request is too large"),
+    StatusError(504, "Timeout", "the server did not answer in time"),
+]
+EACH_REFUSAL = pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: str(refusal.code))
+
+
+def begin() -> tuple[Server, Manager]:
+    server = Server()
+    put_policy(server)
+    put_nodes(server, "nv-a", 4)
+    put_budget(server, "org", 32)
+    return server, Manager(server)
+
+
+def refuse(server: Server, name: str, refusal: StatusError) -> None:
+    server.refused_objects[RUNS.path("ns", name)] = refusal
+
+
+def reasons(server: Server, name: str) -> list[str]:
+    return [
+        event["message"]
+        for event in server.all(EVENTS)
+        if event["reason"] == "NotWritten" and event["involvedObject"]["name"] == name
+    ]
+
+
+@EACH_REFUSAL
+def test_run_that_cannot_be_written_holds_up_no_other_run(refusal: StatusError) -> None:
+    """H1: the others start within the same turn, in whole; the Run has nothing, and its Event says why."""
+    server, manager = begin()
+    put_run(server, "bad", "org", 8)
+    put_run(server, "good", "org", 16)
+    refuse(server, "bad", refusal)
+    manager.turn()
+    assert (phase(server, "good"), len(leases_of(server, "good"))) == ("Running", 1)
+    manager.settle()
+    assert len(pods_of(server, "good")) == 2
+    assert (leases_of(server, "bad"), pods_of(server, "bad")) == ([], [])
+    (message,) = reasons(server, "bad")
+    assert str(refusal) in message
+    assert b"jobtree_set_aside 1.0" in manager.metrics.page()
+    assert (manager.violations, manager.loop._health.trouble) == ([], "")
+
+
+def test_pauses_grow_until_the_run_can_be_written() -> None:
+    """H1: the Run is tried again after growing pauses, and starts as soon as the server takes it."""
+    server, manager = begin()
+    put_run(server, "bad", "org", 8)
+    refuse(server, "bad", REFUSALS[3])
+    manager.settle()
+    told = [1]
+    for _ in range(40):
+        server.now += 5_000
+        manager.settle()
+        told.append(len(reasons(server, "bad")))
+    assert told[-1] == 6, "after 0, 5, 15, 35, 75 and 155 seconds"
+    server.refused_objects.clear()
+    server.now += 600_000
+    manager.settle()
+    assert (phase(server, "bad"), len(pods_of(server, "bad"))) == ("Running", 1)
+    assert b"jobtree_set_aside 0.0" in manager.metrics.page()
+    assert manager.violations == []
+
+
+def test_edit_ends_the_pause() -> None:
+    server, manager = begin()
+    put_run(server, "bad", "org", 8)
+    refuse(server, "bad", REFUSALS[3])
+    manager.settle()
+    server.refused_objects.clear()
+    server.change(RUNS.path("ns", "bad"), {"spec": {"runtime": {"maxDuration": "1h"}}}, "", merge=True)
+    manager.settle()
+    assert phase(server, "bad") == "Running"
+
+
+def test_run_that_cannot_be_written_can_be_deleted() -> None:
+    server, manager = begin()
+    put_run(server, "bad", "org", 8)
+    refuse(server, "bad", REFUSALS[3])
+    manager.settle()
+    server.delete(RUNS.path("ns", "bad"))
+    manager.settle()
+    assert RUNS.path("ns", "bad") not in server.objects
+    assert b"jobtree_set_aside 0.0" in manager.metrics.page()
+
+
+@EACH_REFUSAL
+def test_running_run_that_cannot_be_written_keeps_what_it_has(refusal: StatusError) -> None:
+    """H1: its end cannot be written, so nobody else gets its GPUs; others start elsewhere."""
+    server, manager = begin()
+    put_run(server, "bad", "org", 16)
+    manager.settle()
+    refuse(server, "bad", refusal)
+    for pod in pods_of(server, "bad"):
+        server.change(
+            f"/api/v1/namespaces/ns/pods/{pod['metadata']['name']}",
+            {"status": {"phase": "Succeeded"}},
+            "status",
+            merge=True,
+        )
+    manager.settle()
+    put_run(server, "good", "org", 16)
+    manager.settle()
+    assert (phase(server, "good"), len(pods_of(server, "good"))) == ("Running", 2)
+    assert (endings(server, "bad"), len(pods_of(server, "bad"))) == (["open"], 2)
+    server.refused_objects.clear()
+    server.now += 600_000
+    manager.settle()
+    assert (phase(server, "bad"), endings(server, "bad")) == ("Completed", ["Completed"])
+    assert manager.violations == []
+
+
+def test_stages_that_start_together_wait_with_their_tree() -> None:
+    """H1, J3: the tree holds the decision for its stages, so none of them starts without it."""
+    server, manager = begin()
+    put_tree(server, "t", "org")
+    manager.settle()
+    refuse(server, "t", REFUSALS[1])
+    for pod in pods_of(server, "t-prep"):
+        server.change(
+            f"/api/v1/namespaces/ns/pods/{pod['metadata']['name']}",
+            {"status": {"phase": "Succeeded"}},
+            "status",
+            merge=True,
+        )
+    put_run(server, "good", "org", 8)
+    manager.settle()
+    assert phase(server, "good") == "Running"
+    assert [leases_of(server, name) for name in ("t-train", "t-eval")] == [[], []]
+    server.refused_objects.clear()
+    server.now += 600_000
+    manager.settle()
+    assert [phase(server, name) for name in ("t-train", "t-eval")] == ["Running", "Running"]
+    assert manager.violations == []
