@@ -167,7 +167,7 @@ def accounts_equal_replay(world: World, replay: LedgerReplay) -> Iterator[Violat
     """I10: the totals of every envelope are the sums of its leases."""
     used: dict[EnvelopeKey, dict[str, int]] = {key: dict(sums) for key, sums in replay.closed_usage.items()}
     open_now: dict[EnvelopeKey, dict[str, int]] = {}
-    for posted in (*world.posted_leases.values(), *world.open_leases.unreadable_run_leases.values()):
+    for posted in (*world.posted_leases.values(), *world.open_leases.held.values()):
         lease, name = posted.lease, usage_class(posted.lease)
         for sums, amount in ((open_now, 1), (used, world.now - lease.start)):
             by_class = sums.setdefault(lease.payer, {})

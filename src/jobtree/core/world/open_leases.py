@@ -5,7 +5,8 @@ to the Run's width. The posted values are kept with it, so that closing it undoe
 changed since. ``undo_open`` is the exact inverse of ``open``, and ``undo_close`` of ``close``, so a trial
 needs no copy of the world. Of a closed lease only its usage stays.
 
-A lease of a Run that cannot be read is only charged to its payer: planning does not know the Run.
+A lease of a Run that cannot be read or written is only held: it occupies its slots and is charged to its
+payer, and planning does not know the Run.
 """
 
 from collections.abc import Iterable
@@ -49,7 +50,7 @@ class OpenLeases:
         self._timers = timers
         self._run_queue = run_queue
         self.posted: dict[str, PostedLease] = {}  # by name
-        self.unreadable_run_leases: dict[str, PostedLease] = {}  # leases of Runs that cannot be read
+        self.held: dict[str, PostedLease] = {}  # leases of Runs that planning leaves out
         self.by_node: dict[str, dict[str, None]] = {}  # names of open leases
         self._closed_charges: dict[str, int] = {}  # of closed leases whose Run is not known, by its UID
 
@@ -75,17 +76,19 @@ class OpenLeases:
         self._add_closed_usage_of_run(posted, at, -1)
         self._post_lease(posted)
 
-    def charge_only(self, lease: GpuLease) -> None:
-        """Charges a lease whose Run cannot be read to its payer."""
-        posted = self.unreadable_run_leases[lease.name] = self.posting_for(lease)
+    def hold(self, lease: GpuLease) -> None:
+        """Occupies the slots of a lease whose Run planning leaves out, and charges its payer."""
+        posted = self.held[lease.name] = self.posting_for(lease)
         post_charge(posted, 1)
+        self._occupy(posted, lease.slots, 1)
         self._timers.schedule_envelope(posted.envelope)
 
-    def undo_charge_only(self, name: str) -> None:
-        """The inverse of charge_only; does nothing for a lease that is not charged."""
-        posted = self.unreadable_run_leases.pop(name, None)
+    def undo_hold(self, name: str) -> None:
+        """The inverse of hold; does nothing for a lease that is not held."""
+        posted = self.held.pop(name, None)
         if posted is not None:
             post_charge(posted, -1)
+            self._occupy(posted, posted.lease.slots, -1)
             self._count_return(posted, 1)
 
     def repost(self, names: Iterable[str]) -> None:
@@ -99,12 +102,12 @@ class OpenLeases:
         """Unposts the open leases of a Budget before its limits change; returns them for repost_budget."""
         leases, charged = (
             [posted.lease for posted in postings.values() if posted.envelope.key[0] == budget]
-            for postings in (self.posted, self.unreadable_run_leases)
+            for postings in (self.posted, self.held)
         )
         for lease in leases:
             self.undo_open(lease.name)
         for lease in charged:
-            self.undo_charge_only(lease.name)
+            self.undo_hold(lease.name)
         return leases, charged
 
     def repost_budget(self, unposted: tuple[list[GpuLease], list[GpuLease]]) -> None:
@@ -112,12 +115,11 @@ class OpenLeases:
         for lease in leases:
             self.open(lease)
         for lease in charged:
-            self.charge_only(lease)
+            self.hold(lease)
 
     def occupy_node(self, node: str, sign: int) -> None:
         """Takes the slots of the open leases on a node that was added; with sign -1, releases them."""
-        for name in self.by_node.get(node, ()):
-            posted = self.posted[name]
+        for posted in (*(self.posted[name] for name in self.by_node.get(node, ())), *self.held.values()):
             self._occupy(posted, tuple(slot for slot in posted.lease.slots if slot[0] == node), sign)
 
     def run_of(self, lease: GpuLease) -> RunState | None:

@@ -211,6 +211,11 @@ class World:
 
     # Events: Lease objects
 
+    def hold_lease(self, lease: GpuLease) -> None:
+        """Adds an open lease of a Run that planning leaves out; its pods are not foreign."""
+        self.foreign_pods.register_run(lease.uid, lease.run_key[0])
+        self.open_leases.hold(lease)
+
     def put_lease(self, lease_object: WireLease) -> None:
         """Loads a lease, open or closed."""
         self.lease_intake.put(lease_object)

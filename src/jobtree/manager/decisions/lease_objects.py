@@ -48,8 +48,9 @@ class LeaseObjects:
         self._ended_by_others: set[str] = set()  # leases that their Runs still hold
         self._recorded_ends: set[str] = set()  # closed leases that count in the replay
         self._unreadable_runs: frozenset[str] = frozenset()  # UIDs
-        # Open leases of unreadable Runs: they stay open, and their payers are charged.
+        # Open leases of unreadable Runs: they stay open, keep their slots, and their payers are charged.
         self._leases_of_unreadable_runs: dict[str, WireLease] = {}
+        self._readable_again: list[WireLease] = []  # whose Run can be read again
         self.budgets_to_update: set[str] = (
             set()
         )  # payers of leases whose Run can be read again, or that ended
@@ -107,17 +108,21 @@ class LeaseObjects:
         if endings.pop(name, None) is not None and not endings:
             del self._closing[uid]
 
-    def handle_changes(
-        self, changes: Iterable[Change[WireLease]], unreadable_runs: frozenset[str]
-    ) -> list[Violation]:
+    def handle_changes(self, changes: Iterable[Change[WireLease]]) -> list[Violation]:
         """Takes in changed Lease objects, prepares the writes that correct them, and returns violations."""
-        self._unreadable_runs = unreadable_runs
         violations = [violation for change in changes for violation in self._handle(change)]
+        readable_again, self._readable_again = self._readable_again, []
+        for lease in readable_again:
+            violations += self._handle_open(lease)
+        return violations
+
+    def release_readable(self, unreadable_runs: frozenset[str]) -> None:
+        """Gives up the slots that were held for Runs that can be read now, before these Runs take them."""
+        self._unreadable_runs = unreadable_runs
         for name, lease in list(self._leases_of_unreadable_runs.items()):
             if lease.spec.run_ref.uid not in unreadable_runs:
                 self._forget(name)
-                violations += self._handle_open(lease)
-        return violations
+                self._readable_again.append(lease)
 
     def _handle(self, change: Change[WireLease]) -> list[Violation]:
         if change.after is None:
@@ -166,7 +171,7 @@ class LeaseObjects:
         opened = lease_from_object(lease)
         if opened.uid in self._unreadable_runs:
             if name not in self._leases_of_unreadable_runs:
-                self._world.open_leases.charge_only(opened)
+                self._world.hold_lease(opened)
             self._leases_of_unreadable_runs[name] = lease
             return []
         ending = self._closing.get(opened.uid, {}).get(name)
@@ -203,7 +208,7 @@ class LeaseObjects:
         """Stops charging a lease by itself: its Run can be read now, or the lease is over."""
         lease = self._leases_of_unreadable_runs.pop(name, None)
         if lease is not None:
-            self._world.open_leases.undo_charge_only(name)
+            self._world.open_leases.undo_hold(name)
             self.budgets_to_update.add(lease.spec.payer.budget)
 
     def _record_end(self, lease: GpuLease, end: int) -> None:

@@ -65,9 +65,10 @@ class ClusterIntake:
             self._handle_budget(budget)
         self._collect_decisions(changes.reservations)
         self._collect_decisions(changes.runs)
+        self.lease_objects.release_readable(changes.unread)
         for run in changes.runs:
             self._handle_run(run)
-        violations = self.lease_objects.handle_changes(changes.leases, changes.unread)
+        violations = self.lease_objects.handle_changes(changes.leases)
         deleted, self.lease_objects.deleted_by_others = self.lease_objects.deleted_by_others, []
         self.changed_budgets.update(lease.payer[0] for lease in deleted)
         self.changed_budgets |= self.lease_objects.budgets_to_update

@@ -344,14 +344,16 @@ def unreadable() -> GpuLease:
     return lease(run_key=(NAMESPACE, "unreadable"), uid="unreadable-uid")
 
 
-def test_lease_of_an_unreadable_run_is_charged_and_takes_no_slots() -> None:
+def test_lease_of_an_unreadable_run_is_charged_and_keeps_its_slots() -> None:
+    """H1: nobody else gets the GPUs of a Run that planning leaves out."""
     world = world_with_run()
     payer, before = world.budgets.envelopes["org", "main"], observed(world)
     returns = payer.reconsider_generation
-    world.open_leases.charge_only(unreadable())
-    assert (account(world).charge, world.fleet.nodes["n"].free, world.posted_leases) == (4_000, 8, {})
-    world.open_leases.undo_charge_only("r-r-uid-1")
-    world.open_leases.undo_charge_only("r-r-uid-1")  # it is not charged any more
+    world.open_leases.hold(unreadable())
+    assert (account(world).charge, world.fleet.nodes["n"].free, world.posted_leases) == (4_000, 4, {})
+    world.open_leases.undo_hold("r-r-uid-1")
+    world.open_leases.undo_hold("r-r-uid-1")  # it is not held any more
+    assert world.fleet.nodes["n"].free == 8
     assert payer.reconsider_generation == returns + 1
     assert observed(world) | {"generations": None} == before | {"generations": None}
 
@@ -361,7 +363,7 @@ def test_leases_of_an_edited_budget_are_charged_within_its_new_window() -> None:
     world.put_budget(budget("other", envelope(8)))
     world.open_leases.open(lease())
     world.open_leases.open(lease(2, 0xF0, payer=("other", "main"), payer_owner="other", class_="Shared"))
-    world.open_leases.charge_only(msgspec.structs.replace(unreadable(), name="unreadable-1"))
+    world.open_leases.hold(msgspec.structs.replace(unreadable(), name="unreadable-1"))
     unposted = world.open_leases.unpost_budget("org")
     assert [[each.name for each in leases] for leases in unposted] == [["r-r-uid-1"], ["unreadable-1"]]
     assert (account(world).charge, account(world, "other").charge) == (0, 4_000)
@@ -369,7 +371,7 @@ def test_leases_of_an_edited_budget_are_charged_within_its_new_window() -> None:
     world.open_leases.repost_budget(unposted)
     assert account(world).charge == 8_000
     assert world.budgets.envelopes["org", "main"].known_ends == [(T0 + HOUR, 4_000)]
-    assert list(world.open_leases.unreadable_run_leases) == ["unreadable-1"]
+    assert list(world.open_leases.held) == ["unreadable-1"]
 
 
 # Nodes, Runs and closed leases that arrive in any order

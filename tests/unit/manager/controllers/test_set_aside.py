@@ -113,6 +113,7 @@ def test_running_run_that_cannot_be_written_keeps_what_it_has(refusal: StatusErr
     server, manager = begin()
     put_run(server, "bad", "org", 16)
     manager.settle()
+    nodes = {pod["spec"]["nodeName"] for pod in pods_of(server, "bad")}
     refuse(server, "bad", refusal)
     for pod in pods_of(server, "bad"):
         server.change(
@@ -125,11 +126,15 @@ def test_running_run_that_cannot_be_written_keeps_what_it_has(refusal: StatusErr
     put_run(server, "good", "org", 16)
     manager.settle()
     assert (phase(server, "good"), len(pods_of(server, "good"))) == ("Running", 2)
+    assert nodes.isdisjoint(pod["spec"]["nodeName"] for pod in pods_of(server, "good"))
     assert (endings(server, "bad"), len(pods_of(server, "bad"))) == (["open"], 2)
     server.refused_objects.clear()
     server.now += 600_000
     manager.settle()
     assert (phase(server, "bad"), endings(server, "bad")) == ("Completed", ["Completed"])
+    put_run(server, "later", "org", 16)
+    manager.settle()
+    assert phase(server, "later") == "Running"
     assert manager.violations == []
 
 

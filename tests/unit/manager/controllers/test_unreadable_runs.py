@@ -130,4 +130,4 @@ def test_lease_that_ends_while_its_run_is_unreadable_is_charged_once() -> None:
     server.delete(RUNS.path("ns", "r"))
     manager.settle()
     assert (endings(server, "r"), used(server), manager.violations) == (["Cancelled"], ["0"], [])
-    assert lease["metadata"]["name"] not in manager.model.world.open_leases.unreadable_run_leases
+    assert lease["metadata"]["name"] not in manager.model.world.open_leases.held
