@@ -147,6 +147,11 @@ class Reason(StrEnum):
         "the lottery key is not the one that reservation {where} was committed with",
     )
     # What is wrong with the object itself
+    NAME_TAKEN = (
+        "NameTaken",
+        STATE,
+        "a stage needs the name {where}, which another Run has: delete that Run, and the stage is made",
+    )
     UNREADABLE = (
         "Unreadable",
         STATE,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from jobtree.api.kinds.run import Phase, RunStatus, StageStatus, Width
 from jobtree.api.schema.quantities import format_time
-from jobtree.core.model.reasons import Verdict
+from jobtree.core.model.reasons import Cause, Reason, Verdict
 from jobtree.core.runs.run_state import FINISHED, RunState
 from jobtree.core.runs.run_tree import tree_phase
 from jobtree.core.world.upstream_runs import upstreams
@@ -13,12 +13,15 @@ from jobtree.core.world.world import World
 
 def tree_status(world: World, run: RunState) -> RunStatus:
     """Returns the status of a tree, without conditions and funding."""
-    children = world.run_graph.children(run)
+    graph = world.run_graph
+    children = graph.children(run)
     phase = run.phase if run.phase in FINISHED else tree_phase(children)
     verdict = run.verdict or Verdict(phase)
     done = sum(child.phase == "Completed" for child in children)
     count_text = f"{done} of {len(run.run_object.spec.stages)} stages are completed"
     messages = [verdict.message] if phase in (*FINISHED, "Waiting") and verdict.message else []
+    taken = [] if phase in FINISHED else [Cause(Reason.NAME_TAKEN, name) for name in graph.taken_names(run)]
+    messages += [Verdict(phase, tuple(taken)).message] if taken else []
     waiting = next((child for child in children if child.promise is not None), None)
     return RunStatus(
         phase=phase,
@@ -28,7 +31,7 @@ def tree_status(world: World, run: RunState) -> RunStatus:
         earliest_start=start_of(world, waiting) if waiting else None,
         attempt=run.attempt,
         reservations_made=run.reservations_made,
-        reason=verdict.reason if phase in FINISHED else "",
+        reason=verdict.reason if phase in FINISHED else Reason.NAME_TAKEN if taken else "",
         message="; ".join((count_text, *messages)),
         observed_generation=run.run_object.metadata.generation,
     )

@@ -1,7 +1,8 @@
 """How Runs belong together: trees and their stages, stage gangs, and Runs that follow others.
 
 The graph is updated by events, in any order in which objects arrive. The tree, the gang and the quotas of a
-stage follow from the spec of the tree.
+stage follow from the spec of the tree. A Run that has the name of a stage is a stage only if the tree
+controls it (H3).
 """
 
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from graphlib import CycleError, TopologicalSorter
 from jobtree.core.accounts.envelope_accounts import Account
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.runs.run_state import FINISHED, RunState
-from jobtree.core.runs.run_tree import children_of, is_child, stage_gangs
+from jobtree.core.runs.run_tree import children_of, is_child, is_controlled_by, stage_gangs
 
 Runs = dict[RunKey, RunState]
 
@@ -18,7 +19,8 @@ Runs = dict[RunKey, RunState]
 class RunGraph:
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
-        self._children: dict[RunKey, tuple[RunKey, ...]] = {}  # by tree
+        self._children: dict[RunKey, tuple[RunKey, ...]] = {}  # the names that a tree needs for its stages
+        self._trees: dict[RunKey, dict[RunKey, None]] = {}  # the trees that need a name
         self._followers: dict[RunKey, dict[RunKey, None]] = {}  # by upstream
         self._quotas: dict[RunKey, Account] = {}  # by tree
 
@@ -41,12 +43,17 @@ class RunGraph:
             label = f"{run.key[0]}/{run.key[1]}"
             account = self._quotas.setdefault(run.key, Account(label, None, None))
             account.set_limits(quota.max_gpus, quota.max_gpu_hours)
+        self._forget_names(run)
         self._children[run.key] = tuple(
             (child.metadata.namespace, child.metadata.name) for child in children_of(run.run_object)
         )
-        for child in self.children(run):
-            if is_child(run.run_object, child.run_object):
+        for key in self._children[run.key]:
+            self._trees.setdefault(key, {})[run.key] = None
+            child = self._runs.get(key)
+            if child is not None and is_child(run.run_object, child.run_object):
                 child.set_tree(run.key)
+            elif child is not None and child.parent == run.key:
+                child.set_tree(None)  # it was a stage of an earlier tree of this name
 
     def get(self, key: RunKey) -> RunState | None:
         return self._runs.get(key)
@@ -54,8 +61,14 @@ class RunGraph:
     def forget(self, run: RunState) -> None:
         """Removes a Run that is gone."""
         self.remove_follower(run)
-        self._children.pop(run.key, None)
+        self._forget_names(run)
         self._quotas.pop(run.key, None)
+
+    def _forget_names(self, tree: RunState) -> None:
+        for key in self._children.pop(tree.key, ()):
+            self._trees[key].pop(tree.key, None)
+            if not self._trees[key]:
+                del self._trees[key]
 
     def remove_follower(self, run: RunState) -> None:
         """Removes a Run from the followers of its upstream Runs."""
@@ -91,7 +104,20 @@ class RunGraph:
 
     def children(self, run: RunState) -> list[RunState]:
         """Returns the child Runs of a tree that exist."""
-        return [self._runs[key] for key in self._children.get(run.key, ()) if key in self._runs]
+        return [
+            child for child in self._named_children(run) if is_controlled_by(run.run_object, child.run_object)
+        ]
+
+    def taken_names(self, tree: RunState) -> list[str]:
+        """Returns the names that a tree needs for its stages and that Runs which are not its stages have."""
+        return [
+            run.key[1]
+            for run in self._named_children(tree)
+            if not is_controlled_by(tree.run_object, run.run_object)
+        ]
+
+    def _named_children(self, tree: RunState) -> list[RunState]:
+        return [self._runs[key] for key in self._children.get(tree.key, ()) if key in self._runs]
 
     def descendants(self, run: RunState) -> Iterator[RunState]:
         """Yields all Runs below a tree, including stages of stages."""
@@ -103,8 +129,15 @@ class RunGraph:
         """Returns the unfinished Runs of the gang, in the order of the spec; without a gang, the Run."""
         if not run.gang:
             return [run]
-        gang = [self._runs[key] for key in run.gang if key in self._runs]
+        named = [self._runs[key] for key in run.gang if key in self._runs]
+        gang = [member for member in named if member.parent == run.parent]
         return [member for member in gang if member.phase not in FINISHED] or [run]
+
+    def missing_members(self, run: RunState) -> list[RunKey]:
+        """Returns the stages of the gang that have no Run: nothing of the gang starts without them."""
+        members = (self._runs.get(key) for key in run.gang)
+        present = {member.key for member in members if member is not None and member.parent == run.parent}
+        return [key for key in run.gang if key not in present]
 
     def find_cycle(self) -> list[RunKey]:
         """Returns Runs that wait for each other in a cycle; empty if there is none."""
@@ -119,11 +152,8 @@ class RunGraph:
         return []
 
     def affected_by(self, key: RunKey) -> Iterator[RunState]:
-        """Yields the Runs that depend on this one: its tree, its followers, their gangs and their stages."""
-        run = self._runs.get(key)
-        tree = self.tree_of(run) if run is not None else None
-        if tree is not None:
-            yield tree
+        """Yields the Runs that depend on this one: trees that need its name, its followers, their stages."""
+        yield from (self._runs[tree] for tree in self._trees.get(key, ()) if tree in self._runs)
         for follower_key in self._followers.get(key, ()):
             follower = self._runs.get(follower_key)
             if follower is not None:

@@ -175,7 +175,7 @@ class RunState:
         """Marks a Run whose object is deleted while it has leases or a promise."""
         self.cancelled = True
 
-    def set_tree(self, tree: RunKey) -> None:
+    def set_tree(self, tree: RunKey | None) -> None:
         self.parent = tree
 
     def set_gang(self, gang: tuple[RunKey, ...]) -> None:

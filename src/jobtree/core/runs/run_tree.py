@@ -94,12 +94,15 @@ def is_child(tree: Run, child: Run) -> bool:
     if tree.metadata.namespace != child.metadata.namespace:
         return False
     names = {child_name(tree.metadata.name, stage.name) for stage in tree.spec.stages}
-    references = child.metadata.owner_references
-    controlled = any(
+    return is_controlled_by(tree, child) and child.metadata.name in names
+
+
+def is_controlled_by(tree: Run, child: Run) -> bool:
+    """Whether the tree, and no other object of its name, controls the Run."""
+    return any(
         reference.controller and reference.kind == "Run" and reference.uid == tree.metadata.uid
-        for reference in references
+        for reference in child.metadata.owner_references
     )
-    return controlled and child.metadata.name in names
 
 
 def tree_phase(children: Sequence[RunState]) -> Phase:

@@ -3,7 +3,8 @@
 A failure upstream fails the Run at once (``onUpstreamFailure: fail``), or after a grace in which somebody can
 repair the upstream Run and submit it again under its name. A Run also waits for an upstream Run that does not
 exist, and its verdict says so. A stage also waits for the upstream Runs of its tree, and a stage gang for
-those of each member.
+those of each member. Where a Run that is no stage has the name of an upstream stage, the stage does not
+exist. Stages that start together wait until all of them exist.
 """
 
 from collections.abc import Iterator
@@ -51,7 +52,11 @@ def upstreams(run_graph: RunGraph, run: RunState) -> Iterator[Upstream]:
         for name in follow.after if follow else ():
             key = (run.key[0], name)
             assert follow is not None
-            yield Upstream(key, run_graph.get(key), follow)
+            upstream = run_graph.get(key)
+            is_stage = upstream is None or member.parent is None or upstream.parent == member.parent
+            yield Upstream(key, upstream if is_stage else None, follow)
+    for key in run_graph.missing_members(run):
+        yield Upstream(key, None, Follow(after=(key[1],)))
     tree = run_graph.tree_of(run)
     if tree is not None:
         yield from upstreams(run_graph, tree)

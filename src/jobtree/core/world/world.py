@@ -176,6 +176,11 @@ class World:
         """Removes a deleted Run; the next plan closes the leases that it still has."""
         self.run_lifecycle.drop(key)
 
+    def free_name(self, key: RunKey) -> None:
+        """Records that the cluster has no Run of this name any more: a tree may need it for a stage (H3)."""
+        for run in self.run_graph.affected_by(key):
+            self.runs_to_check.add(run.key)
+
     def finish(self, key: RunKey, *, succeeded: bool, at: int) -> None:
         """Records that all ranks ended; the next plan closes the Run's leases at that instant."""
         if self.runs[key].phase == "Running":  # otherwise they are ranks of an earlier attempt

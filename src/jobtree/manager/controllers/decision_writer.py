@@ -21,7 +21,7 @@ from jobtree.api.schema.object_meta import API_VERSION
 from jobtree.api.validation.object_parser import to_document
 from jobtree.core import GpuLease, lease_to_object
 from jobtree.kube.http import api_requests
-from jobtree.kube.http.api_errors import FORBIDDEN, INVALID, NOT_FOUND, StatusError
+from jobtree.kube.http.api_errors import FORBIDDEN, NOT_FOUND, StatusError
 from jobtree.kube.http.api_requests import Preconditions
 from jobtree.kube.http.api_resources import BUDGETS, LEASES, RESERVATIONS, RUNS, Resource
 from jobtree.kube.installation import FINALIZER
@@ -340,9 +340,11 @@ class DecisionWriter:
         self._view.reservations.apply_response(answer)
 
     async def _apply_child(self, child: Run) -> None:
-        """Creates or changes the Run of a stage (J2)."""
+        """Creates or changes the Run of a stage (J2); another Run that has its name is left alone (H3)."""
         stored = self._view.runs.named(child.metadata.name, child.metadata.namespace)
-        document = to_document(child)
+        document, tree_uid = to_document(child), child.metadata.owner_references[0].uid
+        if self._set_aside.pauses(tree_uid) or not (stored is None or is_owned_by(tree_uid, stored.value)):
+            return
         try:
             if stored is None:
                 answer = await self._writer.create(RUNS, document)
@@ -353,9 +355,12 @@ class DecisionWriter:
                 patch = {"spec": patch_to(to_plain(stored.value.spec), document["spec"])}
                 answer = await self._writer.write(api_requests.merge_patch(RUNS, preconditions, patch))
         except StatusError as refused:
-            if refused.code not in (FORBIDDEN, INVALID):
+            if not refused.concerns_object:
                 raise
             self._log.say("binder", "a stage was refused", run=run_label(child), why=str(refused))
+            tree = self._view.runs.get(tree_uid)
+            if tree is not None:
+                self._set_aside.pause_report(tree.value, refused)
             return
         self._view.runs.apply_response(answer)
 
@@ -421,6 +426,10 @@ def patch_to(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
         is_nested = isinstance(value, dict) and isinstance(old.get(key), dict)
         patch[key] = patch_to(old[key], value) if is_nested else value
     return patch
+
+
+def is_owned_by(uid: str, run: Run) -> bool:
+    return any(reference.controller and reference.uid == uid for reference in run.metadata.owner_references)
 
 
 def run_label(run: Run) -> str:

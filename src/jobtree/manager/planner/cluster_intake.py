@@ -181,6 +181,7 @@ class ClusterIntake:
         if run is not None and run.uid == uid:
             self.lease_objects.leases_without_run += run.leases.values()
             self.world.drop_run(run.key)
+        self.world.free_name(run_key(run_object))
 
     def forget_run(self, run: RunState) -> None:
         """Notes that the world has dropped this Run: its finalizer can go when its leases are ended."""

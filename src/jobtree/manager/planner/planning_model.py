@@ -157,6 +157,13 @@ class PlanningModel:
         promises = [run.promise for run in self.world.runs.values() if run.promise is not None]
         return tuple(sorted({promise.beacon for promise in promises if promise.beacon is not None}))
 
+    def retry(self, run_object: Run) -> None:
+        """Has the next turn write again what was refused of this Run: its status, or its stages."""
+        key = run_key(run_object)
+        self.status_publisher.mark_unwritten(run_object.metadata.uid, key)
+        if key in self.world.runs:
+            self.world.runs_to_check.add(key)
+
     # Leases that leave for the archive
 
     def carry_leases(self, leases: Iterable[WireLease]) -> list[str]:

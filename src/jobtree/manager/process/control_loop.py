@@ -151,7 +151,7 @@ class ControlLoop:
             await self._load()
             changes = self._view.drain()
         for run in due.runs:
-            self._model.status_publisher.mark_unwritten(run.metadata.uid, run_key(run))
+            self._model.retry(run)
         self._model.status_publisher.mark_names_unwritten(set(due.names))
         return self._set_aside.without_left_out(changes)
 

@@ -12,6 +12,7 @@ from jobtree.api.schema.object_meta import API_VERSION, OwnerReference
 from jobtree.api.schema.quantities import HOUR, format_time
 from jobtree.core.model.gpu_lease import lease_to_object
 from jobtree.core.planning.planning_pass import plan
+from jobtree.core.reporting.tree_status import tree_status
 from jobtree.core.runs.run_tree import SHARED
 from jobtree.core.world.world import World
 from tests.unit.core.build import H100, NAMESPACE, T0, budget, node, nodes, run, tree
@@ -300,3 +301,57 @@ def test_j5_a_stage_without_gpus_has_a_max_duration_too() -> None:
     lab = lab_with(tree("t", "org", [stage("prep", 0, runtime={"maxDuration": "1h"})]))
     lab.live(2 * HOUR)
     assert (lab["t-prep"].phase, lab.reasons("t-prep")) == ("Failed", ["DurationExceeded"])
+
+
+# Names that are taken (H3)
+
+
+def two_stages(*, with_: bool = False) -> Run:
+    return tree("t", "org", [stage("a"), {**stage("b"), "with" if with_ else "after": ["a"]}])
+
+
+def test_tree_that_is_deleted_leaves_a_run_that_only_has_the_name_of_a_stage() -> None:
+    """H3: stages are known by the UID of their tree, not by name."""
+    lab = lab_with(run("t-a", "org", 8), two_stages())
+    lab.world.drop_run((NAMESPACE, "t"))
+    lab.settle()
+    assert phases(lab, "t-a") == ["Running"]
+    assert [key[1] for key in lab.world.runs] == ["t-a"]
+
+
+def test_tree_says_that_the_name_of_a_stage_is_taken_and_makes_it_when_it_is_free() -> None:
+    """H3: the tree says so, and the stage is made as soon as the name is free."""
+    lab = lab_with(run("t-a", "org", 8), two_stages())
+    status = tree_status(lab.world, lab["t"])
+    assert status.reason == "NameTaken"
+    assert "a stage needs the name t-a, which another Run has" in status.message
+    assert phases(lab, "t-a", "t-b") == ["Running", "Waiting"], "the other Run is no upstream of a stage"
+    lab.finish("t-a")
+    assert phases(lab, "t-a", "t-b") == ["Completed", "Waiting"]
+    lab.world.drop_run((NAMESPACE, "t-a"))
+    lab.settle()
+    assert (lab["t-a"].parent, lab["t-a"].phase) == ((NAMESPACE, "t"), "Running")
+    assert tree_status(lab.world, lab["t"]).reason == ""
+
+
+def test_stages_that_start_together_wait_for_one_whose_name_is_taken() -> None:
+    """H3, J3: none of them starts without the other."""
+    lab = lab_with(run("t-b", "org", 8), two_stages(with_=True))
+    assert (lab["t-a"].phase, lab["t-a"].width) == ("Waiting", 0)
+    lab.world.drop_run((NAMESPACE, "t-b"))
+    lab.settle()
+    assert phases(lab, "t-a", "t-b") == ["Running", "Running"]
+
+
+def test_stages_of_an_earlier_tree_are_no_stages_of_a_new_tree_of_its_name() -> None:
+    """H3: the garbage collector deletes them, and then the new tree makes its own."""
+    lab = lab_with(two_stages())
+    old = lab["t-a"].run_object
+    new = msgspec.structs.replace(
+        two_stages(), metadata=msgspec.structs.replace(two_stages().metadata, uid="new-uid")
+    )
+    world = World(now=T0)
+    world.put_run(old)
+    world.put_run(new)
+    assert world.run_graph.children(world.runs[NAMESPACE, "t"]) == []
+    assert world.run_graph.taken_names(world.runs[NAMESPACE, "t"]) == ["t-a"]

@@ -160,3 +160,38 @@ def test_stages_that_start_together_wait_with_their_tree() -> None:
     manager.settle()
     assert [phase(server, name) for name in ("t-train", "t-eval")] == ["Running", "Running"]
     assert manager.violations == []
+
+
+def test_stage_that_cannot_be_created_is_told_at_its_tree_and_made_later() -> None:
+    """H1: the tree says why, and the stage is tried again without a restart."""
+    server, manager = begin()
+    put_tree(server, "t", "org")
+    server.refused["runs"] = REFUSALS[3]
+    manager.settle()
+    assert len(reasons(server, "t")) == 1
+    server.refused.clear()
+    server.now += 5_000
+    manager.settle()
+    assert phase(server, "t-prep") == "Running"
+    assert manager.violations == []
+
+
+def test_run_that_has_the_name_of_a_stage_is_left_alone() -> None:
+    """H3: nothing of the stage is written to it; it runs on when the tree is deleted."""
+    server, manager = begin()
+    put_run(server, "t-prep", "org", 8)
+    spec = server.run("t-prep")["spec"]
+    put_tree(server, "t", "org")
+    manager.settle()
+    assert (server.run("t-prep")["spec"], phase(server, "t-prep")) == (spec, "Running")
+    assert server.run("t")["status"]["reason"] == "NameTaken"
+    server.delete(RUNS.path("ns", "t"))
+    manager.settle()
+    assert (phase(server, "t-prep"), endings(server, "t-prep")) == ("Running", ["open"])
+    put_tree(server, "t", "org")
+    server.delete(RUNS.path("ns", "t-prep"))
+    manager.settle()
+    assert "stages" not in server.run("t-prep")["spec"]
+    assert server.run("t-prep")["metadata"]["ownerReferences"][0]["name"] == "t"
+    assert server.run("t")["status"].get("reason", "") == ""
+    assert manager.violations == []
