@@ -31,6 +31,7 @@ PROGRAMS_OF_FIXTURES = {
     "admission_cluster": CLUSTER_PROGRAMS,
     "scraped_cluster": CLUSTER_PROGRAMS,
     "fault_cluster": CLUSTER_PROGRAMS,
+    "lone_cluster": CLUSTER_PROGRAMS,
     "real_nodes": (*CLUSTER_PROGRAMS, *REAL_NODE_PROGRAMS),
 }
 """The programs that each fixture needs."""

@@ -96,6 +96,7 @@ if TYPE_CHECKING:
         Violation as Violation,
         check_invariants as check_invariants,
     )
+    from jobtree.core.reporting.lease_history import check_lease_history as check_lease_history
     from jobtree.core.reporting.object_status import (
         CONDITIONS as CONDITIONS,
         MOST_RISKS as MOST_RISKS,
@@ -126,6 +127,7 @@ if TYPE_CHECKING:
         starts_at as starts_at,
         total_width as total_width,
     )
+    from jobtree.core.reporting.written_instants import latest_instant as latest_instant
     from jobtree.core.runs.carried_usage import (
         budget_status_is_ahead as budget_status_is_ahead,
         run_status_is_ahead as run_status_is_ahead,
@@ -190,6 +192,7 @@ _EXPORTS = {
         "budget_warnings family_cycle_problems run_reference_problems run_warnings"
     ),
     "reporting.invariants": "LedgerReplay Violation check_invariants",
+    "reporting.lease_history": "check_lease_history",
     "reporting.object_status": "CONDITIONS KnownRisks MOST_RISKS budget_status funding_status run_status",
     "reporting.reservation_codec": (
         "confidence_of first_estimate_object load_first_estimate promise_from_reservation promised_together "
@@ -197,6 +200,7 @@ _EXPORTS = {
     ),
     "reporting.reservation_forecast": "ForecastRemedy ReservationForecast",
     "reporting.tree_status": "done_at phase_of starts_at total_width",
+    "reporting.written_instants": "latest_instant",
 }
 _MODULES = {name: f"{__name__}.{module}" for module, names in _EXPORTS.items() for name in names.split()}
 

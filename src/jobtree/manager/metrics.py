@@ -197,6 +197,11 @@ WEBHOOK_REFUSALS = Metric(
     "Requests that the webhook refused, by its path. Without --webhook-client-ca anybody can ask.",
     ("path",),
 )
+CLOCK_AHEAD = Metric(
+    "jobtree_clock_ahead_seconds",
+    "gauge",
+    "By how much planning time is ahead of the manager's system clock, which was set back or is slow.",
+)
 METRICS = (
     SUBMITTED,
     ADMISSION,
@@ -222,6 +227,7 @@ METRICS = (
     ARCHIVE_FAILING,
     CERTIFICATE,
     WEBHOOK_REFUSALS,
+    CLOCK_AHEAD,
 )
 
 

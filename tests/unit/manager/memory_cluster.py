@@ -72,12 +72,18 @@ class Server:
         self.objects: dict[str, Body] = {}
         self.version = 0
         self.created: dict[str, int] = {}  # how often an object was created at each path
-        self.now = T0
+        self.now = T0  # what all system clocks show
+        self.jumped = 0  # by how much they were set forward, in ms
         self.watchers: list[Callable[[str, Body, bool], None]] = []
         self.writes = 0  # requested writes
         self.fault: Fault | None = None
         self.refused: dict[str, StatusError] = {}  # by kind, the error of every creation
         self.refused_objects: dict[str, StatusError] = {}  # by path, the error of every change
+
+    def set_clock(self, milliseconds: int) -> None:
+        """Sets all system clocks forward, or back; no time passes."""
+        self.now += milliseconds
+        self.jumped += milliseconds
 
     async def send(self, request: Request) -> bytes:
         """Answers a request, or raises the fault before or after its write takes effect."""
@@ -260,7 +266,7 @@ class Manager:
             Health(self.view, self.metrics),
             self.log,
             archive=ArchiveSettings(archive, 0) if archive else None,
-            runtime=LoopRuntime(lambda: server.now, run_inline, no_sleep),
+            runtime=LoopRuntime(lambda: server.now, lambda: server.now - server.jumped, run_inline, no_sleep),
         )
         self._list()
         server.watchers = [lambda path, body, exists: self._watch(path, body, exists=exists)]

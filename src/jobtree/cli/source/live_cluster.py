@@ -6,6 +6,7 @@ only where the number of free GPUs matters.
 """
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -13,6 +14,7 @@ import click
 from jobtree.api.documents.document_stream import Document
 from jobtree.api.kinds.policy import SIM_API_VERSION, Policy, is_sim_document, parse_policy
 from jobtree.api.schema.problems import InputError
+from jobtree.api.schema.quantities import parse_time
 from jobtree.cli.shell.command_errors import CommandError, Exit
 from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.source.server_refusals import translated_errors
@@ -99,9 +101,23 @@ class Live:
                 policy = parse_policy(body, "the cluster's policy")
             else:
                 documents.append(Document("the cluster", body))
-        cluster = Cluster(time.time_ns() // 1_000_000, policy, checked=checked)
+        now = max(present(), latest_lease_instant(document.body for document in documents))
+        cluster = Cluster(now, policy, checked=checked)
         cluster.load(documents, settle=plan)
         return cluster
+
+
+def present() -> int:
+    """Returns what the system clock shows, in ms since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def latest_lease_instant(bodies: Iterable[dict[str, Any]]) -> int:
+    """Returns the latest instant at which a lease began or ended: planning goes on from there, in ms."""
+    leases = [body for body in bodies if body.get("kind") == "Lease"]
+    texts = {lease["spec"].get("start") for lease in leases}
+    texts |= {(lease.get("status") or {}).get("end") for lease in leases}
+    return max((parse_time(text) for text in texts if isinstance(text, str)), default=0)
 
 
 def default_namespace(settings: CommandOptions) -> str:

@@ -3,23 +3,47 @@
 from collections.abc import Iterator
 from typing import Any
 
+from jobtree.api.kinds.lease import Lease
 from jobtree.api.kubernetes.resource_quantities import whole
 from jobtree.api.schema.gpu_resources import GPU_RESOURCES
+from jobtree.api.schema.quantities import SECOND, parse_time
+from jobtree.api.validation.object_parser import parse_object
 from jobtree.cli.shell.options import CommandOptions
+from jobtree.cli.source.live_cluster import present
 from jobtree.cli.source.session import read_cluster
+from jobtree.core import GpuLease, check_lease_history, lease_from_object
 from jobtree.snapshot.cluster import Cluster
 
+NOTABLE_MS = 5 * SECOND
+CLOCK = (
+    "leases begin or end up to {seconds} s after the present time of this machine: its clock is slow, or "
+    "that of a manager was ahead: then planning time runs at half speed until the clocks meet"
+)
 GpusByNode = dict[tuple[str, str], int]  # GPUs by UID of the Run and node
 
 
 def findings(settings: CommandOptions) -> list[tuple[str, str]]:
     """Returns the name and message of every problem."""
     cluster = read_cluster(settings, checked=False, pods=True)
-    problems = [
-        (violation.invariant, violation.message)
-        for violation in cluster.violations(planned=not settings.live)
-    ]
-    return [*problems, *mismatches(cluster)] if settings.live else problems
+    violations = [*cluster.violations(planned=not settings.live), *check_lease_history(all_leases(cluster))]
+    problems = [(violation.invariant, violation.message) for violation in violations]
+    if not settings.live:
+        return problems
+    return [*problems, *clock_findings(cluster.now - present()), *mismatches(cluster)]
+
+
+def all_leases(cluster: Cluster) -> Iterator[tuple[GpuLease, int | None]]:
+    """Yields every lease with its end; None while it is open."""
+    for key, body in cluster.objects.of("Lease"):
+        lease = parse_object(body, cluster.objects.where(key))
+        assert isinstance(lease, Lease)
+        yield lease_from_object(lease), parse_time(lease.status.end) if lease.status.end else None
+
+
+def clock_findings(ahead: int) -> Iterator[tuple[str, str]]:
+    """Reports that leases lie in the future of the clock of this machine."""
+    if ahead >= NOTABLE_MS:
+        yield "Clock", CLOCK.format(seconds=ahead // SECOND)
 
 
 def mismatches(cluster: Cluster) -> Iterator[tuple[str, str]]:

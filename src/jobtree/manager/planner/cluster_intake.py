@@ -15,6 +15,7 @@ from jobtree.api.kinds.lease import RunRef
 from jobtree.api.kinds.policy import Policy
 from jobtree.api.kinds.reservation import Reservation, ReservationState, ReservationStatus
 from jobtree.api.kinds.run import Decided, Run, RunStatus
+from jobtree.api.kubernetes.node import Node
 from jobtree.api.schema.object_meta import Condition
 from jobtree.api.schema.quantities import parse_time
 from jobtree.core import (
@@ -51,6 +52,7 @@ class ClusterIntake:
         # Reservations that ended, with a final state that is not written yet
         self.ended_reservations: dict[RunKey, ReservationState] = {}
         self.promise_inputs_changed = True  # whether anything changed that promises depend on
+        self.clock_ahead = 0  # by how much the world's clock is ahead of the system clocks, in ms
         self._decided: dict[str, Decided] = {}
         self._numbers: dict[RunKey, int] = {}  # the highest number of a Reservation, by Run
 
@@ -90,7 +92,7 @@ class ClusterIntake:
             assert before is not None
             self.world.drop_node(before.name, before.uid)
         elif before is None or before.value.node != after.value.node:
-            self.world.put_node(after.value.node)
+            self.world.put_node(in_planning_time(after.value.node, self.clock_ahead))
         else:
             return
         self.promise_inputs_changed = True
@@ -259,6 +261,12 @@ def ticket_holders(lottery: dict[str, Any]) -> list[str]:
 
 def run_key(run_object: Run) -> RunKey:
     return run_object.metadata.namespace, run_object.metadata.name
+
+
+def in_planning_time(node: Node, ahead: int) -> Node:
+    """Returns a node whose conditions are dated by the world's clock, so that its grace is not cut short."""
+    since = node.not_ready_since_ms
+    return node if since is None else msgspec.structs.replace(node, not_ready_since_ms=since + ahead)
 
 
 def is_newly_deleted(before: Run, after: Run) -> bool:

@@ -79,9 +79,13 @@ class PlanningModel:
         self.pod_set_tracker = PodSetTracker(self.world)
         self._decision_logs: list[DecisionLog] = []  # of this turn, that no batch commits
 
-    def load(self, everything: Changes, now: int) -> list[Violation]:
-        """Builds the world again from all objects of the cluster."""
+    def load(self, everything: Changes, now: int, ahead: int = 0) -> list[Violation]:
+        """Builds the world again from all objects of the cluster.
+
+        ``ahead`` is by how much ``now`` is ahead of the clocks that write conditions of nodes, in ms.
+        """
         self._build(now)
+        self.intake.clock_ahead = ahead
         for budget in everything.budgets:
             if budget.after is not None:
                 self.status_publisher.set_budget_status(budget.after.value)
@@ -92,11 +96,14 @@ class PlanningModel:
         self.pod_set_tracker.mark_all_changed()
         return violations
 
-    def take_turn(self, changes: Changes, outcomes: Iterable[PodOutcome], now: int) -> WriteSet:
+    def take_turn(
+        self, changes: Changes, outcomes: Iterable[PodOutcome], now: int, ahead: int = 0
+    ) -> WriteSet:
         """Takes in what happened, plans, and returns all that is to be written.
 
         At most ``MAX_ROUNDS`` plans are made; the next turn does what is left then.
         """
+        self.intake.clock_ahead = ahead
         self.world.advance_clock(now)
         began = time.perf_counter()
         violations = self._take_in(changes, outcomes)

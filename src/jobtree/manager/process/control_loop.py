@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from jobtree.api.kinds.lease import Lease
 from jobtree.api.schema.quantities import SECOND
-from jobtree.core import Violation
+from jobtree.core import Violation, latest_instant
 from jobtree.kube.http.api_errors import FencedError, KubeError
 from jobtree.kube.write.object_writer import Writer
 from jobtree.manager.cluster_view import Changes, ClusterView
@@ -25,16 +25,22 @@ from jobtree.manager.controllers.set_aside import SetAside
 from jobtree.manager.controllers.unreadable_runs import UnreadableRuns
 from jobtree.manager.decisions.write_set import DecisionLog, DesiredPods, WriteSet
 from jobtree.manager.log import Log
-from jobtree.manager.metrics import SET_ASIDE
+from jobtree.manager.metrics import CLOCK_AHEAD, SET_ASIDE
 from jobtree.manager.planner.cluster_intake import run_key
 from jobtree.manager.planner.planning_model import PlanningModel
 from jobtree.manager.planner.world_gauges import WorldGauges
 from jobtree.manager.process.beacon_listener import BeaconListener
 from jobtree.manager.process.health import Health
+from jobtree.manager.process.planning_clock import PlanningClock
 
 LEAST_WAIT_SECONDS = 0.02
 MOST_WAIT_SECONDS = 20.0
 TROUBLE_WAIT_SECONDS = 1.0
+NOTABLE_MS = 5 * SECOND
+CLOCK_IS_AHEAD = (
+    "the system clock was set back, or objects lie in its future: planning time runs at half speed until the "
+    "clock has caught up"
+)
 PAUSE_SECONDS = 0.02  # between two turns, so that changes that come together are planned together
 
 P = ParamSpec("P")
@@ -45,10 +51,18 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def elapsed_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
 class LoopRuntime(NamedTuple):
-    """How the loop reads the time (ms since the epoch), runs work in a thread, and waits (seconds)."""
+    """How the loop reads the time (ms), runs work in a thread, and waits (seconds).
+
+    ``now`` is the system clock, in ms since the epoch; ``elapsed`` is a clock that is never set.
+    """
 
     now: Callable[[], int] = now_ms
+    elapsed: Callable[[], int] = elapsed_ms
     in_thread: Callable[[Callable[[], Any]], Awaitable[Any]] = asyncio.to_thread
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
@@ -74,12 +88,14 @@ class ControlLoop:
         self._health = health
         self._log = log
         self._runtime = runtime
+        self._clock = PlanningClock(runtime.now, runtime.elapsed)
+        self._is_ahead = False  # whether the log says that planning time is ahead of the system clock
         self._metrics = health.metrics
-        self._gauges = WorldGauges(lambda: model.world, runtime.now, self._metrics.forget_domains)
-        self._set_aside = SetAside(runtime.now)
+        self._gauges = WorldGauges(lambda: model.world, self._clock.now, self._metrics.forget_domains)
+        self._set_aside = SetAside(self._clock.now)
         self._decision_writer = DecisionWriter(writer, view, log, self._set_aside)
         self._pod_reconciler = PodReconciler(
-            writer, view, log, runtime.now, self.woken.set, self._set_aside.leaves_out
+            writer, view, log, self._clock.now, self.woken.set, self._set_aside.leaves_out
         )
         self._event_writer = EventWriter(writer, view, log)
         self._unreadable_runs = UnreadableRuns(writer, view, log)
@@ -136,7 +152,7 @@ class ControlLoop:
         if self._pod_reconciler.has_outcomes:
             self.woken.set()
         self._beacon_listener.follow_rounds(self._model.world.policy.beacon, write_set.beacon_rounds)
-        await self._unreadable_runs.report(self._runtime.now())
+        await self._unreadable_runs.report(self._clock.now())
         await self._archive_leases()
         return write_set
 
@@ -157,7 +173,10 @@ class ControlLoop:
 
     async def _plan(self, changes: Changes) -> WriteSet:
         outcomes = [*self._pod_reconciler.outcomes(), *self._beacon_listener.new_values()]
-        write_set = await self._in_thread(self._model.take_turn, changes, outcomes, self._runtime.now())
+        self._report_clock()
+        write_set = await self._in_thread(
+            self._model.take_turn, changes, outcomes, self._clock.now(), self._clock.ahead()
+        )
         self._report_violations(write_set.violations)
         for measure in write_set.measures:
             self._metrics.record(measure)
@@ -192,7 +211,7 @@ class ControlLoop:
         self._event_writer.write_events((*told, *refused, *self._pod_reconciler.event_notes()))
         self._event_writer.tell_refusals(refused)
         self._metrics.set_to(SET_ASIDE, len(self._set_aside))
-        self._event_writer.cordon(write_set.cordons, self._runtime.now())
+        self._event_writer.cordon(write_set.cordons, self._clock.now())
 
     async def _archive_leases(self) -> None:
         """Moves a few old leases to the archive, if there is one."""
@@ -201,7 +220,7 @@ class ControlLoop:
             return await self._in_thread(self._model.carry_leases, leases)
 
         if self._lease_archiver is not None and await self._lease_archiver.archive_batch(
-            self._model, carry, self._runtime.now()
+            self._model, carry, self._clock.now()
         ):
             self.woken.set()
 
@@ -224,7 +243,7 @@ class ControlLoop:
             )
             if at is not None
         ]
-        until = (min(alarms) - self._runtime.now()) / SECOND if alarms else MOST_WAIT_SECONDS
+        until = (min(alarms) - self._clock.now()) / SECOND if alarms else MOST_WAIT_SECONDS
         ended = time.monotonic()
         with suppress(TimeoutError):
             await asyncio.wait_for(self.woken.wait(), min(max(until, LEAST_WAIT_SECONDS), MOST_WAIT_SECONDS))
@@ -239,9 +258,19 @@ class ControlLoop:
         self._beacon_listener.restart()
         if self._lease_archiver is not None:
             self._lease_archiver.restart()
+        view = self._view
+        written = await self._in_thread(
+            latest_instant,
+            [stored.value for stored in view.leases],
+            [stored.value for stored in view.runs],
+            [stored.value for stored in view.reservations],
+        )
+        self._clock.raise_to(written)
         self._set_aside.must_rebuild = False
-        everything = self._set_aside.without_left_out(self._view.everything())
-        self._report_violations(await self._in_thread(self._model.load, everything, self._runtime.now()))
+        everything = self._set_aside.without_left_out(view.everything())
+        self._report_violations(
+            await self._in_thread(self._model.load, everything, self._clock.now(), self._clock.ahead())
+        )
         self._log.say(
             "binder",
             "the cluster is read",
@@ -249,6 +278,15 @@ class ControlLoop:
             runs=len(self._view.runs),
             leases=len(self._view.leases),
         )
+
+    def _report_clock(self) -> None:
+        """Measures by how much planning time is ahead of the system clock, and logs when that begins."""
+        ahead = self._clock.ahead()
+        self._metrics.set_to(CLOCK_AHEAD, ahead / SECOND)
+        if (ahead >= NOTABLE_MS) != self._is_ahead:
+            self._is_ahead = not self._is_ahead
+            message = CLOCK_IS_AHEAD if self._is_ahead else "the system clock has caught up"
+            self._log.say("manager", message, seconds=ahead // SECOND)
 
     def _dispatch(self, changes: Changes) -> None:
         """Passes changes to the parts that are not built again with the model."""
