@@ -58,7 +58,7 @@ class LedgerReader(TraceReader):
             raise BadRowError(
                 "status",
                 cells["status"],
-                "must be that of a Run that has ended, since only such a Run has a duration",
+                "must be that of a Run that has ended",
             )
         return super().checked(cells)
 
