@@ -58,7 +58,7 @@ class KueueJob:
 
 
 def read_job(read: object, islands: dict[str, str], out: Converted) -> KueueJob | None:
-    """The job in an object of one of the four kinds; None for other objects. Raises InputError."""
+    """The job in an object of a kind that has pods; None for other objects. Raises InputError."""
     match read:
         case BatchJob():
             return _job(read, islands, out)
