@@ -1,4 +1,4 @@
-"""Flows read by bisection say what adding up one by one says."""
+"""Sums over time that are read by bisection equal sums that are added up one by one."""
 
 from random import Random
 
@@ -65,7 +65,7 @@ def an_envelope(promises: list[Promise], yields: dict[str, ProvisionalCharge]) -
     return envelope
 
 
-def test_what_is_free_later_is_what_ends_or_yields_less_what_is_promised() -> None:
+def test_future_free_charge_is_that_of_a_sum_over_all_leases_and_promises() -> None:
     for seed in range(50):
         dice = Random(seed)
         promises = [some_promise(dice, number) for number in range(dice.randrange(9))]

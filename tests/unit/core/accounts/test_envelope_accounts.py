@@ -1,4 +1,4 @@
-"""Accounts are straight lines in time: reading one at any instant gives what replaying its leases would."""
+"""Usage is linear in time: an account read at any instant equals a replay of its leases."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def account(max_hours: int | None = 8, max_gpus: int = 16) -> Account:
     return Account("test", max_gpus, max_hours)
 
 
-def test_use_grows_with_what_is_open_and_stays_when_it_closes() -> None:
+def test_usage_grows_while_a_lease_is_open_and_stays_when_it_closes() -> None:
     books = account()
     books.open(4 * GPU, 0, None)
     assert books.used(HOUR) == 4 * GPU_HOUR
@@ -23,7 +23,7 @@ def test_use_grows_with_what_is_open_and_stays_when_it_closes() -> None:
     assert (books.charge, books.free_charge()) == (2 * GPU, 14 * GPU)
 
 
-def test_it_counts_from_its_start_to_its_end() -> None:
+def test_lease_counts_from_its_start_to_its_end() -> None:
     books = account()
     books.open(4 * GPU, HOUR, None)
     books.close(4 * GPU, HOUR, None, 3 * HOUR)
@@ -69,7 +69,7 @@ def test_an_open_ended_lease_commits_one_hour_at_the_instant_it_opens_only() -> 
         pytest.param([(7 * GPU, 0, None)], 8 * HOUR // 7, id="never rounded up"),
     ],
 )
-def test_hours_run_out_at_an_exact_instant(
+def test_hours_are_exhausted_at_an_exact_instant(
     leases: list[tuple[int, int, int | None]], instant: int | None
 ) -> None:
     books = account(max_hours=8)
@@ -80,7 +80,7 @@ def test_hours_run_out_at_an_exact_instant(
         assert books.used(instant) + books.declared_end - books.declared * instant <= 8 * GPU_HOUR
 
 
-def test_without_a_limit_nothing_runs_out() -> None:
+def test_account_without_a_limit_is_never_exhausted() -> None:
     books = account(max_hours=None)
     books.open(4 * GPU, 0, None)
     assert (books.exhausted_at(), books.free_use(HOUR)) == (None, None)
@@ -100,7 +100,7 @@ def test_opening_and_closing_have_exact_inverses() -> None:
     assert {name: repr(getattr(books, name)) for name in Account.__slots__} == before
 
 
-def test_a_tally_adds_up_like_an_account() -> None:
+def test_class_usage_is_summed_like_an_account() -> None:
     tally = ClassUsage()
     tally.open(4, HOUR)
     tally.open(2, 2 * HOUR)
@@ -120,5 +120,5 @@ def test_a_tally_adds_up_like_an_account() -> None:
         ("*", "anybody", True),
     ],
 )
-def test_lending_names_an_owner_exactly_by_prefix_or_everybody(to: str, owner: str, allowed: bool) -> None:
+def test_lending_entry_names_an_owner_a_prefix_or_all_owners(to: str, owner: str, allowed: bool) -> None:
     assert lending_entry_matches(to, owner) is allowed

@@ -1,4 +1,4 @@
-"""Who is whose sibling, parent and further ancestor (C1), and in what order they are asked (C2)."""
+"""The siblings, parents and further ancestors of an owner (C1), and the order of payers (C2)."""
 
 import pytest
 
@@ -95,7 +95,7 @@ TIERS = [
 
 
 @pytest.mark.parametrize(("owners", "owner", "tiers"), TIERS)
-def test_owners_are_asked_nearest_first(owners: Parents, owner: str, tiers: list[list[str]]) -> None:
+def test_payers_come_by_tier_nearest_first(owners: Parents, owner: str, tiers: list[list[str]]) -> None:
     assert family(owners).tiers(owner) == tiers
 
 
@@ -104,7 +104,7 @@ def test_the_order_of_budgets_does_not_matter(owners: Parents, owner: str, tiers
     assert family(dict(reversed(owners.items()))).tiers(owner) == tiers
 
 
-def test_several_budgets_of_an_owner_add_up_their_parents() -> None:
+def test_parents_of_an_owner_are_those_of_all_its_budgets() -> None:
     specs = [budget("x", name="one", parents=["a"]), budget("x", name="two", parents=["b"])]
     found = Family(one.spec for one in [*specs, budget("a"), budget("b")])
     assert found.parents["x"] == ("a", "b")

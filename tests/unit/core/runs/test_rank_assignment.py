@@ -1,4 +1,4 @@
-"""Seats: a rank keeps its group, its place and so its hostname, whatever happens to leases around it."""
+"""A rank keeps its group, its position and its hostname when leases close and open."""
 
 import msgspec
 
@@ -10,14 +10,14 @@ from tests.unit.core.lab import Lab
 RICH = budget("org", 10_000)
 
 
-def test_ranks_count_from_zero_without_gaps_in_the_order_of_groups_and_places() -> None:
+def test_ranks_count_from_zero_in_the_order_of_groups_and_positions() -> None:
     lab = Lab(RICH, nodes("nv-a", 4))
     lab.submit(run("r", "org", 32, group=16))
     assert list(lab["r"].rank_slots) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert [rank_of(lab["r"], seat) for seat in lab["r"].rank_slots] == [0, 1, 2, 3]
 
 
-def test_ranks_close_the_gap_that_a_group_leaves_and_its_seats_stay_free() -> None:
+def test_ranks_have_no_gap_when_a_group_leaves() -> None:
     lab = Lab(RICH, nodes("nv-a", 4))
     lab.submit(run("r", "org", 32, group=8, malleable=(8, 32, 8)))
     (gone,) = [on for on, _ in [lab["r"].rank_slots[1, 0]]]
@@ -27,7 +27,7 @@ def test_ranks_close_the_gap_that_a_group_leaves_and_its_seats_stay_free() -> No
     assert rank_of(lab["r"], (3, 0)) == 2
 
 
-def test_a_group_that_grows_back_takes_the_number_that_is_free() -> None:
+def test_new_group_takes_the_lowest_free_number() -> None:
     lab = Lab(RICH, nodes("nv-a", 4))
     lab.submit(run("r", "org", 32, group=8, malleable=(8, 32, 8), rendezvous=True))
     gone = lab["r"].rank_slots[1, 0][0]
@@ -38,7 +38,7 @@ def test_a_group_that_grows_back_takes_the_number_that_is_free() -> None:
     assert list(lab["r"].rank_slots) == [(0, 0), (1, 0), (2, 0), (3, 0)]
 
 
-def test_another_payer_changes_no_seat() -> None:
+def test_group_ranks_stay_when_the_payer_changes() -> None:
     day = envelope(16, "day", end=HOUR)
     lab = Lab(budget("org", day, envelope(16, "night")), nodes("nv-a", 4))
     lab.submit(run("r", "org", 16))
@@ -48,7 +48,7 @@ def test_another_payer_changes_no_seat() -> None:
     assert dict(lab["r"].rank_slots) == before
 
 
-def test_ranks_of_several_payers_keep_their_seats_when_one_of_them_is_swapped() -> None:
+def test_group_ranks_of_several_payers_stay_when_one_rank_is_swapped() -> None:
     own = [envelope(8, f"e{number}") for number in range(3)]
     lab = Lab(budget("org", *own, envelope(8, "spare")), nodes("nv-a", 4))
     lab.submit(run("r", "org", 24, spares=1))
@@ -62,19 +62,19 @@ def test_ranks_of_several_payers_keep_their_seats_when_one_of_them_is_swapped() 
     assert {seat for seat in before if before[seat] != after[seat]} == {(0, 1)}
 
 
-def test_two_pods_on_one_node_have_two_seats() -> None:
+def test_two_pods_on_one_node_have_two_group_ranks() -> None:
     lab = Lab(RICH, nodes("nv-a", 1))
     lab.submit(run("r", "org", 8, per_pod=4))
     assert lab["r"].rank_slots == {(0, 0): ("nv-a-00", 0x0F), (0, 1): ("nv-a-00", 0xF0)}
 
 
-def test_spares_have_no_seat() -> None:
+def test_spares_have_no_group_rank() -> None:
     lab = Lab(RICH, nodes("nv-a", 2))
     lab.submit(run("r", "org", 8, spares=1))
     assert list(lab["r"].rank_slots) == [(0, 0)]
 
 
-def test_a_run_that_waits_again_has_no_seats() -> None:
+def test_requeued_run_has_no_group_ranks() -> None:
     lab = Lab(RICH, nodes("nv-a", 1))
     lab.submit(run("r", "org", 8))
     lab.put(node("nv-a-00", failed=True))
@@ -82,7 +82,7 @@ def test_a_run_that_waits_again_has_no_seats() -> None:
     assert (lab.phase("r"), lab["r"].rank_slots) == ("Pending", {})
 
 
-def test_seats_read_back_as_they_were_written() -> None:
+def test_group_ranks_are_read_back_as_written() -> None:
     lab = Lab(RICH, nodes("nv-a", 2))
     lab.submit(run("r", "org", 16, per_pod=4))
     written = encode_ranks(lab["r"].rank_slots)
@@ -90,16 +90,16 @@ def test_seats_read_back_as_they_were_written() -> None:
     assert decode_ranks(written) == lab["r"].rank_slots
 
 
-def test_slots_apart_on_one_node_read_back_as_one_pod() -> None:
+def test_separate_slots_on_one_node_are_read_back_as_one_pod() -> None:
     seats = {(0, 0): ("a", 0b1001), (1, 0): ("b", 0b0110)}
     assert decode_ranks(encode_ranks(seats)) == seats
 
 
-def test_what_cannot_be_read_is_left_out() -> None:
+def test_invalid_entries_of_a_status_are_left_out() -> None:
     assert decode_ranks(("nonsense", "0/x a#0", "0/1 ", "0/2 a#0+b#0", "1/0 b#3")) == {(1, 0): ("b", 8)}
 
 
-def test_a_status_that_was_tampered_with_moves_no_rank_off_its_lease() -> None:
+def test_edited_status_moves_no_rank_off_its_lease() -> None:
     lab = Lab(RICH, nodes("nv-a", 2))
     lab.submit(run("r", "org", 16))
     state = lab["r"]

@@ -1,4 +1,4 @@
-"""The commit point: all that a lease says can be read back from its Run, and so can its ranks."""
+"""The allocation in the status of a Run: leases and ranks are read back from it."""
 
 import msgspec
 

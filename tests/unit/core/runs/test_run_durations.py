@@ -1,4 +1,4 @@
-"""What closed leases tell about how long Runs last, and what follows for one that still runs."""
+"""Estimates how long a Run lasts from the closed leases of past Runs."""
 
 from itertools import permutations
 
@@ -45,11 +45,11 @@ def told(*closed: Closed) -> dict[int, list[tuple[int, bool]]]:
     return history.of("org:a")
 
 
-def test_sizes_are_similar_up_to_twice_as_many() -> None:
+def test_size_class_ends_at_each_power_of_two() -> None:
     assert [size_class(gpus) for gpus in (1, 2, 3, 4, 5, 8, 9, 1024)] == [0, 1, 2, 2, 3, 3, 4, 10]
 
 
-def test_an_admission_lasts_until_its_work_ends_whoever_paid_meanwhile() -> None:
+def test_admission_lasts_until_its_work_ends_when_its_payers_change() -> None:
     found = told(
         (lease(1, 100), 150, "WindowClosed"),
         (lease(2, 150, "Repay"), 190, "BudgetExhausted"),
@@ -58,7 +58,7 @@ def test_an_admission_lasts_until_its_work_ends_whoever_paid_meanwhile() -> None
     assert found == {3: [(300, True)]}
 
 
-def test_all_leases_of_a_start_count_as_its_size_but_spares() -> None:
+def test_size_of_an_admission_counts_all_leases_except_spares() -> None:
     found = told(
         (lease(1, 0), 10, "Completed"),
         (lease(2, 0), 10, "Completed"),
@@ -67,24 +67,24 @@ def test_all_leases_of_a_start_count_as_its_size_but_spares() -> None:
     assert found == {4: [(10, True)]}
 
 
-def test_of_very_many_the_last_ones_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And those of another size are not crowded out by them."""
+def test_only_the_last_runs_of_a_size_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of another size still count."""
     monkeypatch.setattr(run_durations, "MAX_OBSERVATIONS", 2)
     history = RunHistory()
     for number, (gpus, start, end) in enumerate([(64, 0, 5), (8, 0, 40), (8, 0, 10), (8, 20, 50)]):
         one = msgspec.structs.replace(lease(number, start, gpus=gpus), uid=f"uid-{number}")
         history.close(one, end, "Completed")
-        assert history.of("org:a")  # asked in between, it still hears of what comes
+        assert history.of("org:a")  # an answer in between does not hide later leases
     assert {size: sorted(seen) for size, seen in history.of("org:a").items()} == {
         6: [(5, True)],
         3: [(30, True), (40, True)],
     }
 
 
-def test_what_no_longer_counts_can_be_forgotten_and_nothing_is_told_otherwise(
+def test_trimming_changes_no_estimate(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of two sizes, beside one that was stopped long ago and may yet go on."""
+    """The owner has Runs of two sizes, and one that was stopped long ago and may continue."""
     monkeypatch.setattr(run_durations, "MAX_OBSERVATIONS", 3)
     whole, trimmed = RunHistory(), RunHistory()
     stopped = msgspec.structs.replace(lease(1, 0), uid="stopped")
@@ -104,12 +104,12 @@ def test_what_no_longer_counts_can_be_forgotten_and_nothing_is_told_otherwise(
     trimmed.trim("org:nobody")
 
 
-def test_what_was_stopped_would_have_gone_on() -> None:
+def test_stopped_run_is_a_censored_observation() -> None:
     found = told((lease(1, 0), 50, "RandomPreempt"), (lease(2, 70), 100, "Failed"))
     assert found == {3: [(50, False), (30, True)]}
 
 
-def test_the_order_in_which_leases_are_told_does_not_matter() -> None:
+def test_history_does_not_depend_on_the_order_of_leases() -> None:
     closed: list[Closed] = [
         (lease(1, 0), 50, "RandomPreempt"),
         (lease(2, 70), 90, "Shrink"),
@@ -118,7 +118,7 @@ def test_the_order_in_which_leases_are_told_does_not_matter() -> None:
     assert {str(told(*order)) for order in permutations(closed)} == {str({3: [(50, False), (50, True)]})}
 
 
-def test_what_the_ledger_has_dropped_is_forgotten() -> None:
+def test_dropped_leases_leave_the_history() -> None:
     history = RunHistory()
     history.close(lease(1, 0), 50, "Completed")
     history.forget(50)
@@ -128,43 +128,43 @@ def test_what_the_ledger_has_dropped_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize(("part", "duration"), [(10, 10), (20, 10), (21, 20), (50, 30), (99, 50), (100, 50)])
-def test_a_new_run_lasts_as_long_as_others_did(part: int, duration: int) -> None:
+def test_new_run_is_expected_to_last_as_long_as_past_runs(part: int, duration: int) -> None:
     curve = SurvivalCurve((10 * number, True) for number in range(1, 6))
     assert curve.has_estimate
     assert curve.duration(0, part, PARTS) == duration
 
 
-def test_a_run_that_outlived_the_short_ones_is_compared_with_the_long_ones() -> None:
+def test_long_running_run_is_compared_with_long_runs_only() -> None:
     curve = SurvivalCurve([(10, True)] * 90 + [(1000, True)] * 10)
     assert curve.duration(0, 50, PARTS) == 10
     assert curve.duration(11, 1, PARTS) == 1000
 
 
-def test_who_still_runs_counts_as_not_ended() -> None:
-    """Of four, one ended at 10; two still ran at 20; so the one at 30 speaks for three."""
+def test_running_run_counts_as_not_ended() -> None:
+    """Of four Runs one ended at 10, and two still ran at 20: so the one that ended at 30 counts for three."""
     curve = SurvivalCurve([(10, True), (20, False), (20, False), (30, True)])
     assert curve.duration(0, 25, PARTS) == 10
     assert curve.duration(0, 26, PARTS) == 30
     assert curve._ended_shares == [WHOLE // 4, WHOLE]
 
 
-def test_beyond_all_that_was_seen_there_is_no_answer() -> None:
+def test_there_is_no_estimate_beyond_the_longest_observation() -> None:
     curve = SurvivalCurve([(10, True)] * 9 + [(500, False)])
     assert curve.duration(0, 90, PARTS) == 10
     assert curve.duration(0, 91, PARTS) is None
     assert curve.duration(500, 1, PARTS) is None
 
 
-def test_too_few_say_nothing() -> None:
+def test_too_few_observations_give_no_estimate() -> None:
     assert not SurvivalCurve([(10, True)] * 4 + [(10, False)] * 100).has_estimate
 
 
-def test_a_spare_that_was_dropped_says_nothing_about_a_run_whose_ranks_go_on() -> None:
+def test_dropped_spare_is_no_observation() -> None:
     assert told((lease(2, 100, role="Spare"), 150, "DropSpare")) == {}
 
 
-def test_what_has_left_for_the_archive_is_forgotten_as_if_it_had_never_been_read() -> None:
-    """A world that is read anew knows the same as one that saw the leases go."""
+def test_history_without_archived_leases_is_that_of_a_new_world() -> None:
+    """A world that is read from its objects has the same history as one whose leases were archived."""
     closed: list[Closed] = [
         (lease(1, 100, role="Spare"), 120, "DropSpare"),
         (lease(2, 100), 300, "RandomPreempt"),
@@ -178,4 +178,4 @@ def test_what_has_left_for_the_archive_is_forgotten_as_if_it_had_never_been_read
         for one, end, _ in closed[:gone]:
             history.drop(one, end)
         assert history.of("org:a") == told(*closed[gone:])
-    history.drop(lease(9, 0), 1)  # of a Run that nobody remembers
+    history.drop(lease(9, 0), 1)  # of an unknown Run

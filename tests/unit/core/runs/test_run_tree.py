@@ -1,4 +1,4 @@
-"""Job trees (J2, J4, J5, J6): children that are as the tree says, quotas, and who is no child at all."""
+"""Job trees (J2, J4, J5, J6): children follow the spec of the tree, quotas, and Runs that are no children."""
 
 from typing import Any
 
@@ -84,7 +84,7 @@ def test_j2_a_stage_that_fails_fails_those_after_it_and_the_tree() -> None:
     assert "stage t-a failed" in str(lab.whys("t")[0])
 
 
-def test_j2_a_tree_is_not_over_while_another_branch_runs() -> None:
+def test_j2_tree_is_not_finished_while_another_branch_runs() -> None:
     lab = lab_with(tree("t", "org", [stage("a"), stage("b")]))
     lab.finish("t-a", succeeded=False)
     assert phases(lab, "t-b", "t") == ["Running", "Pending"]
@@ -92,14 +92,14 @@ def test_j2_a_tree_is_not_over_while_another_branch_runs() -> None:
     assert lab["t"].phase == "Failed"
 
 
-def test_j2_a_deleted_child_comes_back() -> None:
+def test_j2_deleted_child_is_created_again() -> None:
     lab = lab_with(tree("t", "org", [stage("a"), stage("b", after=["a"])]))
     lab.world.drop_run((NAMESPACE, "t-b"))
     lab.settle()
     assert phases(lab, "t-a", "t-b") == ["Running", "Waiting"]
 
 
-def test_j2_a_deleted_child_that_ran_comes_back_with_nothing_leaked() -> None:
+def test_j2_deleted_child_that_ran_is_created_again_without_its_leases() -> None:
     lab = lab_with(tree("t", "org", [stage("a")]))
     lab.world.drop_run((NAMESPACE, "t-a"))
     lab.settle()
@@ -108,7 +108,7 @@ def test_j2_a_deleted_child_that_ran_comes_back_with_nothing_leaked() -> None:
     assert lab.envelope("org").account.charge == 8000
 
 
-def test_j2_children_of_a_finished_tree_do_not_come_back() -> None:
+def test_j2_children_of_a_finished_tree_are_not_created_again() -> None:
     lab = lab_with(tree("t", "org", [stage("a")]))
     lab.finish("t-a")
     lab.world.drop_run((NAMESPACE, "t-a"))
@@ -152,7 +152,7 @@ def test_j2_a_tree_may_follow_another_run_and_its_stages_wait_for_that() -> None
     assert lab.phase("t-a") == "Running"
 
 
-def test_j6_cancel_takes_the_whole_tree() -> None:
+def test_j6_cancel_ends_the_whole_tree() -> None:
     inner = {"name": "in", "stages": [stage("x")]}
     lab = lab_with(tree("t", "org", [stage("a"), inner]))
     assert sum(len(lab.leases(name)) for name in ("t-a", "t-in-x")) == 2
@@ -162,7 +162,7 @@ def test_j6_cancel_takes_the_whole_tree() -> None:
     assert {reason for name in ("t-a", "t-in-x") for reason, _ in lab.endings(name)} == {"Cancelled"}
 
 
-def test_j6_a_tree_that_is_being_deleted_goes_as_a_whole() -> None:
+def test_j6_deleted_tree_ends_as_a_whole() -> None:
     lab = lab_with(tree("t", "org", [stage("a"), stage("b", after=["a"])]))
     known = lab["t"].run_object
     meta = msgspec.structs.replace(known.metadata, deletion_timestamp=format_time(T0))
@@ -173,14 +173,14 @@ def test_j6_a_tree_that_is_being_deleted_goes_as_a_whole() -> None:
 # Who is no child
 
 
-def test_j2_a_run_that_only_has_a_stages_name_belongs_to_nobody() -> None:
+def test_j2_run_with_the_name_of_a_stage_is_no_child() -> None:
     lab = Lab(RICH, nodes("nv-a", 4))
     lab.submit(run("t-a", "org", 16))
     lab.submit(tree("t", "org", [stage("a")], at=1))
     assert (lab["t-a"].parent, lab["t-a"].width) == (None, 16)
 
 
-def test_j2_a_forged_owner_reference_makes_no_child_of_a_run_that_is_no_stage() -> None:
+def test_j2_forged_owner_reference_makes_no_child() -> None:
     parent = tree("t", "org", [stage("a")], quota={"maxGPUs": 16})
     lab = lab_with(parent)
     lab.submit(forged(run("intruder", "org", 16, at=1), parent))
@@ -217,7 +217,7 @@ def test_j4_stages_share_the_quota_in_gpus() -> None:
     assert lab[waiting].phase == "Running"
 
 
-def test_j4_a_nested_tree_is_held_by_both_quotas() -> None:
+def test_j4_nested_tree_is_limited_by_both_quotas() -> None:
     inner = {"name": "in", "stages": [stage("x"), stage("y")], "quota": {"maxGPUs": 8}}
     lab = lab_with(tree("t", "org", [inner, stage("a")], quota={"maxGPUs": 24}))
     assert sorted(phases(lab, "t-in-x", "t-in-y")) == ["Reserved", "Running"]
@@ -225,7 +225,7 @@ def test_j4_a_nested_tree_is_held_by_both_quotas() -> None:
     assert [account.charge for account in lab["t-in-x"].quotas] == [8000, 16000]
 
 
-def test_j4_the_outer_quota_holds_against_inner_stages() -> None:
+def test_j4_outer_quota_limits_inner_stages() -> None:
     inner = {"name": "in", "stages": [stage("x")]}
     lab = lab_with(tree("t", "org", [stage("a"), inner], quota={"maxGPUs": 8}))
     assert sorted(phases(lab, "t-a", "t-in-x")) == ["Reserved", "Running"]
@@ -254,7 +254,7 @@ def test_j4_hours_of_the_quota_run_out_to_the_millisecond() -> None:
 
 
 @pytest.mark.parametrize("turn", range(4))
-def test_j4_quotas_are_the_same_whatever_order_objects_arrive_in(turn: int) -> None:
+def test_j4_quotas_do_not_depend_on_the_order_of_objects(turn: int) -> None:
     inner = {"name": "in", "stages": [stage("x"), stage("y")], "quota": {"maxGPUs": 16, "maxGPUHours": 900}}
     made = lab_with(tree("t", "org", [inner, stage("a")], quota={"maxGPUs": 24}))
     made.live(HOUR)
@@ -289,7 +289,7 @@ def rebuilt(things: list[Node | Run | WireLease], now: int) -> World:
 # Stages without GPUs (J5)
 
 
-def test_j5_a_stage_without_gpus_needs_no_money_and_no_node() -> None:
+def test_j5_stage_without_gpus_needs_no_payer_and_no_node() -> None:
     lab = Lab(budget("org", 1), node("n", gpus=1))
     lab.submit(tree("t", "org", [stage("prep", 0), stage("big", 8, after=["prep"])]))
     assert (phases(lab, "t-prep", "t-big"), lab.leases("t-prep")) == (["Running", "Waiting"], [])

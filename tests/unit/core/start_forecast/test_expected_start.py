@@ -1,4 +1,4 @@
-"""When a waiting Run is expected to start: from what is known about durations, never beyond its promise."""
+"""Expected starts follow from past and declared durations, and are never later than the promise."""
 
 import pytest
 
@@ -12,13 +12,13 @@ from tests.unit.core.lab import Lab
 
 
 def expected(lab: Lab, name: str) -> tuple[int, int] | None:
-    """p50 and p90 of its start, after T0."""
+    """Returns the p50 and p90 of the start of a Run, after T0."""
     found = ExpectedStarts(lab.world).estimate(lab[name])
     return None if found is None else (found.p50 - T0, found.p90 - T0)
 
 
 def lab_with_history(*minutes: int, owner: str = "org:a") -> Lab:
-    """One node; Runs of that owner lasted so long, one after another. It is 100 hours after T0."""
+    """One node on which Runs of that owner ran one after another, so long each. It is 100 hours after T0."""
     lab = Lab(nodes("nv-a", 1), budget("org:a", 8), budget("org:b", 8), budget("org:c", 8))
     now = 0
     for number, lasted in enumerate(minutes):
@@ -31,7 +31,7 @@ def lab_with_history(*minutes: int, owner: str = "org:a") -> Lab:
 
 
 def waiting(lab: Lab, age: int = 0, owner: str = "org:a", **fields: str) -> Lab:
-    """A Run of that owner holds the node, and has for that long; another team's waits for it."""
+    """A Run of that owner has used the node for that long, and a Run of another team waits for it."""
     now = lab.world.now - T0
     lab.submit(run("holder", owner, 8, at=now, max_duration=fields.get("max_duration")))
     lab.live(now + age)
@@ -39,23 +39,23 @@ def waiting(lab: Lab, age: int = 0, owner: str = "org:a", **fields: str) -> Lab:
     return lab
 
 
-def test_without_a_declared_end_or_a_history_nothing_is_said() -> None:
+def test_no_start_is_expected_without_a_declared_end_or_a_history() -> None:
     lab = waiting(lab_with_history())
     assert lab.promised_at("next") == 102 * HOUR
     assert expected(lab, "next") is None
 
 
-def test_a_declared_end_is_what_is_known_where_there_is_no_history() -> None:
+def test_declared_end_is_used_without_a_history() -> None:
     lab = waiting(lab_with_history(), max_duration="1h")
     assert expected(lab, "next") == (101 * HOUR, 101 * HOUR)
 
 
-def test_the_owners_own_runs_of_similar_size_tell_how_long_it_takes() -> None:
+def test_history_is_that_of_the_owners_runs_of_similar_size() -> None:
     lab = waiting(lab_with_history(10, 20, 30, 40, 50))
     assert expected(lab, "next") == (100 * HOUR + 30 * MINUTE, 100 * HOUR + 50 * MINUTE)
 
 
-def test_those_of_other_owners_and_other_sizes_do_not() -> None:
+def test_runs_of_other_owners_and_sizes_do_not_count() -> None:
     assert expected(waiting(lab_with_history(10, 20, 30, 40, 50, owner="org:c")), "next") is None
     lab = lab_with_history(10, 20, 30, 40, 50)
     lab.submit(run("small", "org:a", 4, at=100 * HOUR))
@@ -63,24 +63,24 @@ def test_those_of_other_owners_and_other_sizes_do_not() -> None:
     assert expected(lab, "next") is None
 
 
-def test_a_long_runner_is_not_expected_to_end_soon_because_most_are_short() -> None:
+def test_long_running_run_is_not_expected_to_end_like_short_ones() -> None:
     lab = waiting(lab_with_history(*[10] * 9, 100, 110), age=20 * MINUTE)
     assert expected(lab, "next") == (100 * HOUR + 100 * MINUTE, 100 * HOUR + 110 * MINUTE)
 
 
-def test_a_history_speaks_before_the_limit_but_never_beyond_it() -> None:
+def test_expected_end_is_at_most_the_declared_end() -> None:
     lab = waiting(lab_with_history(10, 20, 30, 40, 50), max_duration="45m")
     assert expected(lab, "next") == (100 * HOUR + 30 * MINUTE, 100 * HOUR + 45 * MINUTE)
 
 
-def test_a_promise_is_an_upper_bound() -> None:
+def test_expected_start_is_at_most_the_promised_start() -> None:
     lab = waiting(lab_with_history(*[600] * 5))
     assert lab.promised_at("next") == 102 * HOUR
     assert expected(lab, "next") == (102 * HOUR, 102 * HOUR)
 
 
-def test_who_is_promised_before_starts_before() -> None:
-    """Both wait for the node; the second also for the first, whose team's Runs take an hour."""
+def test_earlier_promise_is_expected_to_start_first() -> None:
+    """Both wait for the node. The second also waits for the first, whose team has Runs of an hour."""
     lab = lab_with_history(*[10] * 6)
     lab.submit(run("holder", "org:a", 8, at=100 * HOUR))
     lab.submit(run("next", "org:b", 8, at=100 * HOUR, max_duration="1h"))
@@ -89,8 +89,8 @@ def test_who_is_promised_before_starts_before() -> None:
     assert expected(lab, "last") == (101 * HOUR + 10 * MINUTE, 101 * HOUR + 10 * MINUTE)
 
 
-def test_money_that_comes_back_counts_like_gpus() -> None:
-    """Two nodes, but its team pays for one: nothing is promised, yet the holder will end."""
+def test_budget_that_returns_allows_an_expected_start() -> None:
+    """There are two nodes, and the team pays for one: no start is promised, but the running Run will end."""
     lab = lab_with_history(*[10] * 5)
     lab.put(nodes("nv-b", 1))
     lab.submit(run("holder", "org:a", 8, at=100 * HOUR))
@@ -99,24 +99,24 @@ def test_money_that_comes_back_counts_like_gpus() -> None:
     assert expected(lab, "next") == (100 * HOUR + 10 * MINUTE, 100 * HOUR + 10 * MINUTE)
 
 
-def test_a_window_is_waited_for() -> None:
+def test_expected_start_waits_for_the_window_of_the_payer() -> None:
     lab = Lab(nodes("nv-a", 2), budget("org:a", 8), budget("org:b", envelope(8, start=3 * HOUR)))
     lab.submit(run("holder", "org:a", 8, max_duration="1h"))
     lab.submit(run("next", "org:b", 8))
     assert expected(lab, "next") == (3 * HOUR, 3 * HOUR)
 
 
-def test_what_nothing_will_ever_start_is_not_expected() -> None:
+def test_run_that_can_never_start_has_no_expected_start() -> None:
     lab = Lab(nodes("nv-a", 2), budget("org:a", 8), budget("org:b", 8))
     lab.submit(run("holder", "org:a", 8, max_duration="1h"))
     lab.submit(run("next", "org:b", 64))
     assert expected(lab, "next") is None
 
 
-def test_who_waits_behind_very_many_is_told_from_how_fast_their_line_moves(
+def test_run_behind_many_gets_an_estimate_from_the_speed_of_their_queue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One Run of an hour after another: the sixth of them starts after six hours, played through or not."""
+    """One Run of an hour after another: the sixth starts after six hours, simulated or not."""
     lab = Lab(nodes("nv-a", 1), budget("org:a", 8))
     lab.submit(run("holder", "org:a", 8, max_duration="1h"))
     for number in range(6):
@@ -129,8 +129,8 @@ def test_who_waits_behind_very_many_is_told_from_how_fast_their_line_moves(
     assert 5 * HOUR < early <= late <= 6 * HOUR
 
 
-def test_what_starts_without_having_waited_is_not_overlooked() -> None:
-    """A forecast of days stands for hours; then others take the free nodes, and the next has to wait."""
+def test_cached_forecast_is_dropped_when_a_run_starts_without_waiting() -> None:
+    """A forecast of days is used for hours. Then other Runs take the free nodes, and the next has to wait."""
     lab = Lab(nodes("nv-a", 3), budget("org:a", 8), budget("org:b", 24))
     lab.submit(run("holder", "org:a", 8, max_duration="90h"))
     lab.submit(run("w0", "org:a", 8, at=1, max_duration="90h"))
@@ -146,8 +146,8 @@ def test_what_starts_without_having_waited_is_not_overlooked() -> None:
     assert found == ExpectedStarts(lab.world).estimate(lab["next"])
 
 
-def test_a_forecast_is_asked_on_while_little_has_changed() -> None:
-    """Who comes later is behind all who were played through; a forecast of hours stands for minutes."""
+def test_forecast_is_used_again_while_little_has_changed() -> None:
+    """A later Run comes behind all simulated ones; a forecast of hours is used for minutes."""
     lab = Lab(nodes("nv-a", 1), budget("org:a", 8))
     lab.submit(run("holder", "org:a", 8, max_duration="10h"))
     lab.submit(run("w0", "org:a", 8, at=1, max_duration="10h"))
@@ -161,7 +161,7 @@ def test_a_forecast_is_asked_on_while_little_has_changed() -> None:
     assert not shared.is_current()
 
 
-def test_a_dear_forecast_stands_until_it_has_told_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expensive_forecast_is_used_for_several_estimates(monkeypatch: pytest.MonkeyPatch) -> None:
     lab = Lab(nodes("nv-a", 1), budget("org:a", 8))
     lab.submit(run("holder", "org:a", 8, max_duration="10h"))
     lab.submit(*(run(f"w{number}", "org:a", 8, at=1, max_duration="10h") for number in range(3)))
@@ -177,8 +177,8 @@ def test_a_dear_forecast_stands_until_it_has_told_enough(monkeypatch: pytest.Mon
     assert not shared.is_current()
 
 
-def test_who_would_start_soon_is_told_by_a_fresh_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others wait for days; this one for an hour, so what was foreseen two hours ago is too old for it."""
+def test_run_that_starts_soon_gets_a_new_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others wait for days, this Run for an hour: a forecast of two hours ago is too old for it."""
     lab = Lab(nodes("nv-a", 2), budget("org:a", 8), budget("org:b", 8))
     lab.submit(run("long", "org:a", 8, max_duration="90h"), run("short", "org:b", 8, max_duration="3h"))
     lab.submit(run("w0", "org:a", 8, at=1, max_duration="90h"))
@@ -200,7 +200,7 @@ def test_who_would_start_soon_is_told_by_a_fresh_forecast(monkeypatch: pytest.Mo
     assert made == [lab.world.now]
 
 
-def test_a_forecast_does_not_outlive_a_change_of_nodes() -> None:
+def test_forecast_is_dropped_when_nodes_change() -> None:
     lab = Lab(nodes("nv-a", 1), budget("org:a", 8))
     lab.submit(run("holder", "org:a", 8, max_duration="10h"))
     lab.submit(run("w0", "org:a", 8, at=1, max_duration="10h"))
@@ -211,8 +211,8 @@ def test_a_forecast_does_not_outlive_a_change_of_nodes() -> None:
     assert not shared.is_current()
 
 
-def test_a_start_is_experience_for_those_who_are_told_next() -> None:
-    """All declare ten hours and take one; every team has its first Runs, so no history tells."""
+def test_start_adjusts_the_next_estimates() -> None:
+    """All Runs declare ten hours and take one. Each team has its first Runs, so there is no history."""
     lab = Lab(nodes("nv-a", 1), *(budget(f"org:{number}", 8) for number in range(12)))
     waits = []
     for number in range(12):

@@ -1,4 +1,4 @@
-"""Where pods go (P1–P6): what a node offers, pack to empty, groups, spill, spares."""
+"""Where pods go (P1–P6): what a node offers, packing order, groups, several domains, spares."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def said(lab: Lab, name: str) -> list[tuple[str, str, int, int]]:
     return [(str(why.reason), why.where, why.have, why.need) for why in lab.whys(name)]
 
 
-def test_free_gpus_on_two_nodes_hold_no_pod_that_is_larger() -> None:
+def test_pod_does_not_fit_on_free_gpus_of_two_nodes() -> None:
     lab = Lab(RICH, node("a", gpus=8), node("b", gpus=8))
     lab.put(foreign_pod("a", 4), foreign_pod("b", 4))
     lab.submit(run("r", "org", 8))
@@ -51,7 +51,7 @@ NEEDS_CPU = template(cpu="10", memory="1Gi")
         "selector",
     ],
 )
-def test_a_node_that_cannot_take_the_pod_offers_nothing(usable: Node, unusable: Node) -> None:
+def test_node_that_does_not_admit_the_pod_offers_nothing(usable: Node, unusable: Node) -> None:
     for offered, phase in ((usable, "Running"), (unusable, "Pending")):
         lab = Lab(RICH, node("other", gpus=4), offered)
         selector = {"rack": "1"} if "rack" in offered.labels else {}
@@ -61,7 +61,7 @@ def test_a_node_that_cannot_take_the_pod_offers_nothing(usable: Node, unusable: 
         assert lab.phase("r") == phase
 
 
-def test_a_taint_keeps_out_only_whom_it_is_meant_for() -> None:
+def test_taint_refuses_only_pods_that_do_not_tolerate_it() -> None:
     lab = Lab(RICH, node("n", taint="dedicated"))
     lab.submit(run("r", "org", 8, template=template(tolerates="dedicated")))
     assert lab.on("r") == {"n": 8}
@@ -77,13 +77,13 @@ def test_a_taint_keeps_out_only_whom_it_is_meant_for() -> None:
     ],
     ids=["a GPU", "too much CPU", "as much CPU as is left", "all the memory"],
 )
-def test_other_peoples_pods_use_up_their_node(pod: Pod, runs_on: dict[str, int]) -> None:
+def test_foreign_pods_use_gpus_of_their_node(pod: Pod, runs_on: dict[str, int]) -> None:
     lab = Lab(RICH, node("a", cpu="100", memory="64Gi"), node("b", cpu="100", memory="64Gi"), pod)
     lab.submit(run("r", "org", 8, template=NEEDS_CPU))
     assert lab.on("r") == runs_on
 
 
-def test_a_foreign_pod_that_ends_gives_its_node_back() -> None:
+def test_finished_foreign_pod_releases_its_gpus() -> None:
     lab = Lab(RICH, node("a"), foreign_pod("a", 1))
     lab.submit(run("r", "org", 8))
     assert lab.phase("r") == "Pending"
@@ -92,7 +92,7 @@ def test_a_foreign_pod_that_ends_gives_its_node_back() -> None:
     assert lab.phase("r") == "Running"
 
 
-def test_cpu_is_taken_pod_by_pod_and_given_back() -> None:
+def test_cpu_is_counted_for_each_pod_and_released() -> None:
     lab = Lab(RICH, node("a", cpu="25"))
     lab.submit(run("two-pods", "org", 4, per_pod=2, template=NEEDS_CPU))
     lab.submit(run("third", "org", 2, per_pod=2, template=NEEDS_CPU, at=1))
@@ -111,7 +111,7 @@ def test_a_used_domain_comes_before_a_tighter_fresh_one() -> None:
     assert lab.domains("second") == {0: {"nv-a"}}
 
 
-def test_of_used_domains_the_one_with_least_left_over() -> None:
+def test_used_domain_with_the_fewest_gpus_left_over_comes_first() -> None:
     lab = Lab(RICH, nodes("nv-a", 4), nodes("nv-b", 3))
     lab.submit(run("a", "org", 32, at=1), run("b", "org", 24, at=2))
     lab.finish("a", "b")
@@ -122,7 +122,7 @@ def test_of_used_domains_the_one_with_least_left_over() -> None:
     assert (lab.domains("a2"), lab.domains("c")) == ({0: {"nv-a"}}, {0: {"nv-a"}})
 
 
-def test_of_fresh_domains_the_one_with_least_left_over_then_by_name() -> None:
+def test_fresh_domain_with_the_fewest_gpus_left_over_comes_first_then_by_name() -> None:
     lab = Lab(RICH, nodes("nv-c", 2), nodes("nv-b", 2), nodes("nv-a", 3))
     lab.submit(run("r", "org", 16))
     assert lab.domains("r") == {0: {"nv-b"}}
@@ -140,7 +140,7 @@ def test_of_fresh_domains_the_one_with_least_left_over_then_by_name() -> None:
     ],
     ids=["exact", "tightest", "by name", "a whole node", "full ones first", "not by order of arrival"],
 )
-def test_inside_a_domain_node_by_node_least_left_over_first(
+def test_nodes_of_a_domain_are_filled_with_the_fewest_gpus_left_over_first(
     sizes: dict[str, int], gpus: int, chosen: dict[str, int]
 ) -> None:
     lab = Lab(RICH, [node(name, gpus=size) for name, size in sizes.items()])
@@ -158,7 +158,7 @@ def test_each_group_sits_in_one_domain_and_the_last_may_be_smaller() -> None:
     assert [lease.gpus for lease in lab.leases("r")] == [16, 16, 8]
 
 
-def test_groups_that_must_stay_together_wait_rather_than_spread() -> None:
+def test_groups_that_must_share_a_domain_wait_until_one_holds_all() -> None:
     lab = Lab(RICH, nodes("nv-a", 3), nodes("nv-b", 3))
     lab.submit(run("together", "org", 32, group=16, spread=False))
     lab.submit(run("apart", "org", 32, group=16, at=1))
@@ -166,13 +166,13 @@ def test_groups_that_must_stay_together_wait_rather_than_spread() -> None:
     assert said(lab, "together") == [("GroupTooLarge", WHERE, 24, 32)]
 
 
-def test_groups_that_must_stay_together_share_the_tightest_domain_that_holds_them_all() -> None:
+def test_groups_that_must_share_a_domain_take_the_tightest_one_that_holds_all() -> None:
     lab = Lab(RICH, nodes("nv-a", 5), nodes("nv-b", 3), nodes("nv-c", 4))
     lab.submit(run("r", "org", 32, group=16, spread=False))
     assert lab.domains("r") == {0: {"nv-c"}, 1: {"nv-c"}}
 
 
-def test_groups_that_must_stay_together_go_where_the_nearest_payer_pays() -> None:
+def test_groups_that_must_share_a_domain_go_where_the_nearest_payer_pays() -> None:
     """C2: the tier comes before pack order, though nv-a is the tighter domain."""
     own = envelope(32, selector={"fabric.domain": "nv-b"})
     lab = Lab(budget("org", 64), budget("org:a", own), nodes("nv-a", 4), nodes("nv-b", 6))
@@ -188,13 +188,13 @@ def test_the_first_groups_decide_where_no_payer_is_nearest_for_all() -> None:
     assert lab.paid("r") == {"Owned org-a/main": 16, "Shared org/main": 16}
 
 
-def test_without_groups_it_is_one_group_if_any_domain_holds_it() -> None:
+def test_run_without_groups_is_one_group_if_a_domain_holds_it() -> None:
     lab = Lab(RICH, nodes("nv-a", 2), nodes("nv-b", 4))
     lab.submit(run("r", "org", 24))
     assert lab.domains("r") == {0: {"nv-b"}}
 
 
-def test_else_it_spills_over_the_fewest_domains_each_part_a_group() -> None:
+def test_run_without_groups_uses_the_fewest_domains_if_none_holds_it() -> None:
     lab = Lab(RICH, nodes("nv-a", 1), nodes("nv-b", 2), nodes("nv-c", 4))
     lab.submit(run("r", "org", 40))
     assert lab.domains("r") == {0: {"nv-c"}, 1: {"nv-a"}}
@@ -202,13 +202,13 @@ def test_else_it_spills_over_the_fewest_domains_each_part_a_group() -> None:
     assert lab.domains("rest") == {0: {"nv-b"}}
 
 
-def test_without_groups_it_may_also_ask_not_to_spill() -> None:
+def test_run_without_groups_waits_if_it_may_not_spread() -> None:
     lab = Lab(RICH, nodes("nv-a", 1), nodes("nv-b", 2))
     lab.submit(run("r", "org", 24, spread=False))
     assert said(lab, "r") == [("GroupTooLarge", WHERE, 16, 24)]
 
 
-def test_a_group_that_no_domain_could_ever_hold_is_told_so() -> None:
+def test_group_larger_than_every_domain_is_refused_with_that_reason() -> None:
     lab = Lab(RICH, nodes("nv-a", 3), nodes("nv-b", 4))
     lab.submit(run("r", "org", 64, group=64))
     assert said(lab, "r") == [("GroupTooLarge", WHERE, 32, 64)]
@@ -235,14 +235,14 @@ def test_a_group_that_no_domain_could_ever_hold_is_told_so() -> None:
         "its least",
     ],
 )
-def test_what_is_free_is_counted_in_what_the_run_could_use(asked: Run, have: int) -> None:
+def test_refusal_counts_only_gpus_that_the_run_could_use(asked: Run, have: int) -> None:
     lab = Lab(RICH, nodes("nv-a", 4), nodes("nv-b", 2), budget("lab", 24))
     lab.put(*(foreign_pod(f"nv-a-0{number}", 8) for number in range(3)))
     lab.submit(asked)
     assert said(lab, "r")[-1][2:] == (have, 32)
 
 
-def test_a_flavor_that_no_node_has_is_told_so() -> None:
+def test_flavor_that_no_node_has_is_refused_with_that_reason() -> None:
     lab = Lab(RICH, nodes("nv-a", 1), budget("lab", envelope(8, flavor="A100-40GB")))
     lab.submit(run("r", "lab", 8, flavor="A100-40GB"))
     assert said(lab, "r") == [("NoSuchFlavor", "A100-40GB", 0, 8)]
