@@ -36,6 +36,7 @@ class RequestBodies:
         self.held_bytes = 0
         self._max_bytes = MAX_BYTES_TOGETHER
         self._read_seconds = READ_SECONDS
+        self._patience_seconds = PATIENCE_SECONDS
         self._waiting: list[Body] = []
         self._reading: list[Body] = []
 
@@ -84,5 +85,5 @@ class RequestBodies:
     def _end_slow_bodies(self) -> None:
         now = asyncio.get_running_loop().time()
         for body in self._reading:
-            if body.held and body.limit is not None and body.began + PATIENCE_SECONDS <= now:
+            if body.held and body.limit is not None and body.began + self._patience_seconds <= now:
                 body.limit.reschedule(now)

@@ -131,9 +131,12 @@ def test_large_review_is_answered_while_slow_bodies_hold_all_room() -> None:
 def test_bodies_are_never_held_beyond_the_limit_and_all_room_returns() -> None:
     async def steps() -> None:
         async with running_server() as under_test:
+            listener, bodies = under_test.server._listener, under_test.server._bodies
+            assert listener is not None
+            listener._read_seconds = bodies._read_seconds = bodies._patience_seconds = 10 * LIMIT_SECONDS
             answers = await asyncio.gather(*(under_test.ask({"text": "x" * 3 * 2**20}) for _ in range(30)))
             assert all(b" 200 " in answer for answer in answers), "bodies that arrive at once wait for room"
-            assert under_test.server._bodies.held_bytes == 0
+            assert bodies.held_bytes == 0
 
     run_in_time(steps())
 
