@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 from jobtree.api.kinds.budget import AggregateCap, Envelope
 from jobtree.api.schema.quantities import HOUR, MILLI, parse_time
 from jobtree.core.model.gpu_lease import EnvelopeKey, GpuLease, RunKey
-from jobtree.core.model.promise import Precedence, Promise
+from jobtree.core.model.promise import CreationOrder, Precedence, Promise
 from jobtree.core.model.versioned_cache import SavedVersions, Version
 
 FOREVER = 1 << 60
@@ -167,6 +167,10 @@ class InterimCharge(NamedTuple):
 Charge = TypeVar("Charge", InterimCharge, ProvisionalCharge)
 
 
+Turn = tuple[bool, CreationOrder]
+"""A place in line for what returns to an envelope: whether the Run is of another owner, and its creation."""
+
+
 class ReservedCharge(NamedTuple):
     """The charge of a dated promise on an envelope, from its date to its end."""
 
@@ -181,6 +185,7 @@ class EnvelopeState:
     """An envelope with its accounts, the caps above it and the leases that it pays for."""
 
     __slots__ = (
+        "_undated_turns",
         "account",
         "amended_at",
         "by_class",
@@ -220,7 +225,8 @@ class EnvelopeState:
         self.provisional_charges: dict[str, ProvisionalCharge] = {}  # by name of the lease
         self.promises: dict[RunKey, Promise] = {}  # that it will pay for
         self.dated_reservations: list[ReservedCharge] = []  # of promises with a date, by precedence
-        self.undated_promises: list[tuple[Precedence, RunKey]] = []  # promises without a date, by precedence
+        self.undated_promises: list[tuple[Turn, RunKey]] = []  # promises without a date, in line
+        self._undated_turns: dict[RunKey, Turn] = {}
         self.reserved_version = Version()  # replaced when a promise or a return changes
         self.returns_version = Version()  # replaced when the charge that returns, or its time, changes
         self.reconsider_generation = 0  # counts returns to it and to envelopes that share a cap with it
@@ -295,16 +301,21 @@ class EnvelopeState:
             bisect_right(self.dated_reservations, instant, key=lambda claim: claim.precedence[0]) :
         ]
 
+    def turn(self, owner: str, creation_order: CreationOrder) -> Turn:
+        """Returns the place in line of a Run of that owner: the envelope's owner comes first (C12)."""
+        return (owner != self.owner, creation_order)
+
     def charge_of(self, promise: Promise) -> int:
         """Returns the charge of a promise on this envelope."""
         return sum(gpus for key, gpus in promise.funding if key == self.key) * MILLI
 
-    def add_promise(self, promise: Promise) -> None:
-        """Adds a promise that the envelope will pay for, in place of any other to that Run."""
+    def add_promise(self, promise: Promise, owner: str) -> None:
+        """Adds a promise to a Run of that owner that the envelope will pay for, in place of any other."""
         self.remove_promise(promise.run_key)
         self.promises[promise.run_key] = promise
         if promise.at is None:
-            insort(self.undated_promises, (promise.precedence, promise.run_key))
+            self._undated_turns[promise.run_key] = turn = self.turn(owner, promise.creation_order)
+            insort(self.undated_promises, (turn, promise.run_key))
         else:
             end = FOREVER if promise.end is None else promise.end
             insort(
@@ -316,7 +327,8 @@ class EnvelopeState:
         self.invalidate_reserved()
         promise = self.promises.pop(run_key, None)
         if promise is not None and promise.at is None:
-            del self.undated_promises[bisect_left(self.undated_promises, (promise.precedence, run_key))]
+            turn = self._undated_turns.pop(run_key)
+            del self.undated_promises[bisect_left(self.undated_promises, (turn, run_key))]
         elif promise is not None:
             del self.dated_reservations[bisect_left(self.dated_reservations, (promise.precedence,))]
 

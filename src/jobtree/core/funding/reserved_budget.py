@@ -31,11 +31,7 @@ def unreserved_charge(  # noqa: PLR0913, PLR0917  the period, the Run and its pr
     ``recallable`` is what the owner of the envelope could recall for the Run.
     """
     unreserved = _unreserved(world, envelope.account, [envelope], at, end, run_key, precedence, recallable)
-    return (
-        unreserved
-        if precedence is not None
-        else min(unreserved, unreserved - _kept_without_date(envelope, envelope.promises.get(run_key)))
-    )
+    return unreserved if precedence is not None else unreserved - _kept_without_date(world, envelope, run_key)
 
 
 def unreserved_charge_under_cap(  # noqa: PLR0913, PLR0917  the same question
@@ -119,20 +115,18 @@ def _paid_for_run(world: World, envelopes: Sequence[EnvelopeState], run_key: Run
     )
 
 
-def _kept_without_date(envelope: EnvelopeState, own: Promise | None) -> int:
-    """Returns the charge that is kept for the first promise without a date, other than the Run's own one.
+def _kept_without_date(world: World, envelope: EnvelopeState, run_key: RunKey) -> int:
+    """Returns the charge that is kept for the first promise without a date (C12).
 
-    Promises without a date are served in order of precedence: a later one keeps nothing from an earlier one.
-    None of them keeps anything from a promise that has a date.
+    Nothing is kept from a Run that is in line before the Run of that promise.
     """
-    first = next(
-        (run_key for _, run_key in envelope.undated_promises if own is None or run_key != own.run_key), None
-    )
-    if first is None:
+    if not envelope.undated_promises:
         return 0
-    promise = envelope.promises[first]
-    own_is_earlier = own is not None and own.at is None and own.precedence < promise.precedence
-    return 0 if own_is_earlier else envelope.charge_of(promise)
+    first_turn, first = envelope.undated_promises[0]
+    run = world.runs[run_key]
+    if envelope.turn(run.owner, run.creation_order) <= first_turn:
+        return 0
+    return envelope.charge_of(envelope.promises[first])
 
 
 def available_beside_promises(world: World, run: RunState, envelope: EnvelopeState, at: int) -> int | None:

@@ -49,7 +49,7 @@ class PromiseIndex:
         envelopes = self._budgets.envelopes
         for envelope in [envelopes[key] for key, _ in promise.funding if key in envelopes]:
             if present:
-                envelope.add_promise(promise)
+                envelope.add_promise(promise, self._runs[promise.run_key].owner)
             else:
                 envelope.remove_promise(promise.run_key)
         if promise.at is not None:

@@ -60,7 +60,7 @@ def some_yields(dice: Random) -> dict[str, ProvisionalCharge]:
 def an_envelope(promises: list[Promise], yields: dict[str, ProvisionalCharge]) -> EnvelopeState:
     envelope = EnvelopeState("team", "team", Envelope(name="main", flavor=H100, concurrency=99), 1)
     for one in promises:
-        envelope.add_promise(one)
+        envelope.add_promise(one, "team")
     envelope.provisional_charges = yields
     return envelope
 
