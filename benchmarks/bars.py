@@ -17,7 +17,7 @@ class Bar(msgspec.Struct, frozen=True):
 
 INSTANT = "submitting feels instant: up to 128 GPUs are decided in less time than the request takes to arrive"
 LARGE = "a gang of 1,024 GPUs touches 128 nodes and a family of payers: three times as long"
-TAIL = "one arrival in a hundred may meet holes, payers or the collector at their worst"
+TAIL = "one arrival in a hundred may meet the worst case of holes, payers or garbage collection"
 
 # GPUs of one arrival: milliseconds of put_run and plan, p50 and p99.
 DECIDE_MS = {
@@ -30,23 +30,23 @@ FLEET_RATIO = Bar(
     1.5,
     "a decision costs what it changes, not what exists: ten times the fleet, at most half as much again",
 )
-CLOSED_RATIO = Bar(1.2, "closed leases leave only their sums behind; the rest is the noise of a machine")
+CLOSED_RATIO = Bar(1.2, "only the sums of closed leases are kept; the rest is the noise of a machine")
 RESERVATION_MS = Bar(20.0, "a full fleet is when most Runs arrive: each gets its promise at once")
-FORECAST_MS = Bar(1_000.0, "all promises are written anew between two looks at a screen")
+FORECAST_MS = Bar(1_000.0, "all Reservations are computed again between two looks at a screen")
 RESOLUTION_MS = Bar(50.0, "a start that was promised to the second is decided well within it")
-EXACT_ODDS_MS = Bar(5.0, "every order of six draws: short enough to answer a question with")
-SIMULATED_ODDS_MS = Bar(200.0, "2,401 drawings: short enough to answer a question with")
+EXACT_ODDS_MS = Bar(5.0, "every order of six draws: short enough to answer a question")
+SIMULATED_ODDS_MS = Bar(200.0, "2,401 simulated draws: short enough to answer a question")
 DAY_S = Bar(60.0, "a simulated day in a minute: an administrator tries a change before lunch")
-GROWTH_MS = Bar(20.0, "who cannot grow and knows it is passed over: a small event stays a small one")
-REPAIR_MS = Bar(5.0, "a gang that lost a node is whole again before its ranks have noticed")
+GROWTH_MS = Bar(20.0, "Runs that cannot grow are skipped: a small event stays cheap")
+REPAIR_MS = Bar(5.0, "a gang that lost a node is complete again before its ranks notice")
 OUTAGE_MS = Bar(1_000.0, "a switch fails and a hundred nodes with it: decided within a second")
 SCRAPE_MS = Bar(100.0, "Prometheus asks every 15 seconds: less than a hundredth of one core")
-TREE_MS = Bar(10.0, "a tree is a few Runs: its stages come, wait and start like those")
+TREE_MS = Bar(10.0, "a tree is a few Runs: its stages are submitted, wait and start like other Runs")
 
 # Load in per cent, or None for ten clusters side by side: CPU seconds of a replay of all jobs.
 REPLAY_S = {
-    70: Bar(60.0, "100,000 jobs while one waits for it: an administrator tries several fleets in a meeting"),
-    110: Bar(180.0, "the same where hundreds wait at any time, each with its promise: a coffee break"),
+    70: Bar(60.0, "100,000 jobs while an administrator waits: several fleets are tried in one meeting"),
+    110: Bar(180.0, "the same with hundreds of waiting jobs at any time, each with its promise"),
     None: Bar(120.0, "a fleet of 100,000 GPUs costs a replay no more than its jobs do"),
 }
 MEMORY_RATIO = Bar(1.1, "memory follows what is alive: twice as many Runs wait, each as large as before")

@@ -121,10 +121,10 @@ def queue(fleet: Fleet, effort: Effort) -> Section:
     figures.append(Figure("a Run ends, p50", percentile_ms(measured.endings, 50), "ms"))
     figures.append(Figure("a Run ends, p99", percentile_ms(measured.endings, 99), "ms"))
     first, repeated = (ns / NANOSECONDS_PER_MS for ns in measured.forecasts)
-    figures.append(Figure("all Reservations anew, all odds too", first, "ms"))
+    figures.append(Figure("all Reservations again, with all probabilities", first, "ms"))
     bar = bars.FORECAST_MS if effort.judged else None
-    figures.append(Figure("all Reservations anew", repeated, "ms", bar))
-    figures.append(Figure("all expected starts anew", measured.expectations / NANOSECONDS_PER_MS, "ms"))
+    figures.append(Figure("all Reservations again", repeated, "ms", bar))
+    figures.append(Figure("all expected starts again", measured.expectations / NANOSECONDS_PER_MS, "ms"))
     return Section(f"the fleet is full and {effort.waiting:,} Runs wait", tuple(figures))
 
 

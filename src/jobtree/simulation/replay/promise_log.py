@@ -1,6 +1,6 @@
-"""Judges the promises of a replay by what a researcher was told (R5).
+"""Judges the promises of a replay by the dates that its Reservations showed (R5).
 
-The date that counts is the earliest that any Reservation ever told a waiting Run. The promise is kept if at
+The date that counts is the earliest that any Reservation ever showed. The promise is kept if at
 that date the Run has finished, or runs, paid, at the promised width or wider, and is not stopped for a while
 afterwards: for its checkpoint interval, between 30 minutes and ``minRuntime``. An early start that was
 stopped before the date neither keeps nor breaks it.
@@ -29,10 +29,10 @@ class PromiseCount(msgspec.Struct):
 
 
 class TrackedPromise(msgspec.Struct):
-    """What a Run was told about its start, and what became of it so far."""
+    """The dates that a Run was promised, and the outcome so far."""
 
     created: int  # the creation time of the Run
-    due: int | None = None  # the earliest date ever told
+    due: int | None = None  # the earliest date ever shown
     gpus: int = 0  # the width promised for that date
     conditional: bool = False
     slips: int = 0  # of the present Reservation, already counted
@@ -180,7 +180,7 @@ class PromiseLog:
         tracked = self._tracked.get(run_key)
         if is_new:
             self.made += 1
-            if tracked is None or tracked.judged:  # what was told for the former wait is over
+            if tracked is None or tracked.judged:  # the promises of the former wait are over
                 tracked = self._tracked[run_key] = TrackedPromise(promise.creation_order[0])
             tracked.slips = 0
         if tracked is None:

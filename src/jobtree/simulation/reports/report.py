@@ -77,7 +77,7 @@ class KeptPromises(Wire):
 
 
 class PromiseStatistics(Wire):
-    """Kept: at the earliest date ever told the Run had finished, or ran, paid, and was not stopped soon."""
+    """Kept: at the earliest date ever shown the Run had finished, or ran, paid, and was not stopped soon."""
 
     made: int
     dated: int
