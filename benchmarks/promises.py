@@ -6,8 +6,8 @@ from benchmarks.sampling import settle_memory, timed
 from jobtree.core.lottery.draw import run_lottery
 from jobtree.core.lottery.kill_probability import exact_probabilities, simulated_probabilities
 from jobtree.core.lottery.resolution import Case, NodeRoom, Ticket
+from jobtree.core.reporting.promise_sequence import cached_kill_probabilities
 from jobtree.core.reporting.reservation_codec import reservation_object
-from jobtree.core.reporting.reservation_forecast import cached_kill_probabilities
 from jobtree.core.start_forecast.expected_start import ExpectedStarts
 from jobtree.core.world.world import World
 

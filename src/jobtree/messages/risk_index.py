@@ -32,6 +32,11 @@ class PromiseRisk(msgspec.Struct, frozen=True):
     risks: tuple[Risk, ...]  # one for each stage that would stop together
 
 
+def is_news(before: str | None, risk: Risk) -> bool:
+    """Whether a Run must be told of a risk whose probability it was told as ``before``; None: not at all."""
+    return before is None or (before == "0" and risk.kill_probability != "0")
+
+
 class RiskIndex:
     def __init__(self) -> None:
         self.changed: set[RunKey] = set()  # Runs whose risks changed since this was last emptied

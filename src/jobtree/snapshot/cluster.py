@@ -160,6 +160,8 @@ class Cluster:
         warnings = [warning for action in plan.actions for warning in self._write_action(action)]
         events = [event for action in merged_actions(plan.actions) for event in events_of(action)]
         self.events += [*events, *warnings]
+        if plan.actions:
+            self.events += self._reservations.warn_others(self.now)
         self._touched.update(plan.verdicts)
         for child in plan.children:
             self._put_child(child)
@@ -244,6 +246,7 @@ class Cluster:
                 raise InputError(where, problems)
             run = self.world.put_run(parsed)
             self._reservations.continue_numbering(run)
+            self._reservations.load_risks(parsed)
             self._run_loaded(run)
             self._touched.add(run.key)
         elif isinstance(parsed, WireLease):

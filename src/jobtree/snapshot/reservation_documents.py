@@ -1,11 +1,12 @@
 """Writes the Reservations of a snapshot and loads their promises."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from jobtree.api.kinds.reservation import Reservation
-from jobtree.api.kinds.run import Risk
+from jobtree.api.kinds.run import Risk, Run
 from jobtree.api.schema.problems import InputError
 from jobtree.api.schema.quantities import format_milli, format_time
 from jobtree.api.validation.object_parser import to_document
@@ -28,7 +29,7 @@ from jobtree.core import (
     reservation_status,
 )
 from jobtree.messages.record_signature import sign
-from jobtree.messages.risk_index import RiskIndex, runs_at_risk
+from jobtree.messages.risk_index import RiskIndex, is_news, runs_at_risk
 from jobtree.messages.run_events import Event, risk_event
 from jobtree.snapshot.object_documents import Key, Objects, derived_uid
 
@@ -39,6 +40,14 @@ class ReservationDocuments:
         self._objects = objects
         # The highest number by the name of the Run, which need not exist any more.
         self._numbers: dict[RunKey, int] = {}
+        # The probabilities that Runs were told, by Run and Reservation.
+        self._told: dict[tuple[RunKey, str], str] = {}
+
+    def load_risks(self, run_object: Run) -> None:
+        """Loads what a Run was told."""
+        key = (run_object.metadata.namespace, run_object.metadata.name)
+        for risk in run_object.status.risk:
+            self._told[key, risk.reservation] = risk.kill_probability
 
     def load(self, reservation: Reservation, where: str) -> None:
         """Loads a Reservation: its number, its first estimate, and its promise if it is pending."""
@@ -130,18 +139,35 @@ class ReservationDocuments:
         for victim in outcome.conflict_set():
             probability = format_milli(outcome.odds.get(victim.uid, 0))
             risk = Risk(reservation=promise.name, at=due, kill_probability=probability)
+            self._told[victim.key, promise.name] = probability
             warnings.append(risk_event(at, victim.key, risk))
         return warnings
+
+    def warn_others(self, at: int) -> list[Event]:
+        """Returns a warning for each Run that is newly at risk although no promise to blame was changed."""
+        warnings, told = [], {}
+        by_uid = {run.uid: run.key for run in self._world.runs.values()}
+        for run, promise in self._promised():
+            for run_key, risk in sorted(runs_at_risk(self._world, by_uid.__getitem__, run, promise)):
+                if is_news(self._told.get((run_key, promise.name)), risk):
+                    warnings.append(risk_event(at, run_key, risk))
+                told[run_key, promise.name] = risk.kill_probability
+        self._told = told
+        return warnings
+
+    def _promised(self) -> Iterator[tuple[RunState, Promise]]:
+        """Yields the promises by precedence, one for all stages that start together."""
+        promised = [(run, run.promise) for run in self._world.runs.values() if run.promise]
+        for run, promise in sorted(promised, key=lambda pair: pair[1].precedence):
+            if promised_together(self._world, run, promise)[0][0] is run:
+                yield run, promise
 
     def refresh(self) -> RiskIndex:
         """Updates every pending Reservation. Returns the risks of all Runs."""
         risk_index = RiskIndex()
         expectations = ExpectedStarts(self._world)
         by_uid = {run.uid: run.key for run in self._world.runs.values()}
-        promised = [(run, run.promise) for run in self._world.runs.values() if run.promise]
-        for run, promise in sorted(promised, key=lambda pair: pair[1].precedence):
-            if promised_together(self._world, run, promise)[0][0] is not run:
-                continue  # one Reservation for all stages that start together
+        for run, promise in self._promised():
             body = self._objects.get(("Reservation", run.key[0], promise.name))
             if body is not None:
                 body["spec"] = msgspec.to_builtins(reservation_spec(self._world, run, promise))

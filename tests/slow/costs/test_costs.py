@@ -27,8 +27,8 @@ from jobtree.core.lottery.kill_probability import exact_probabilities, simulated
 from jobtree.core.model.actions import Plan
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.planning.planning_pass import plan
+from jobtree.core.reporting.promise_sequence import cached_kill_probabilities
 from jobtree.core.reporting.reservation_codec import reservation_object
-from jobtree.core.reporting.reservation_forecast import cached_kill_probabilities
 from jobtree.core.world.world import World
 from jobtree.manager.planner.world_gauges import WorldGauges
 from jobtree.simulation.inputs.job_trace import Trace

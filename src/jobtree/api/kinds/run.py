@@ -292,6 +292,7 @@ class RunStatus(Wire):
     earliest_start: Time | None = None
     deficit_gpus: Count = 0
     risk: Annotated[tuple[Risk, ...], Meta(max_length=64)] = ()
+    kill_probability: Decimal | None = None  # to be stopped by any of these
     attempt: Tally = 0
     ranks: Annotated[tuple[RankPlace, ...], Meta(max_length=12_500)] = ()
     changed_at: Time | None = None  # the last start, resize, swap or restart

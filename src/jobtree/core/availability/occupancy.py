@@ -23,7 +23,7 @@ from jobtree.core.funding.payer_candidates import last_closing
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.promise import LOTTERY, STRUCTURAL, Disruption, Precedence
 from jobtree.core.model.versioned_cache import VersionedCache
-from jobtree.core.runs.notice import DrawNotice, certain_end, draw_notice_ms, immune_until
+from jobtree.core.runs.notice import DrawNotice, certain_end, draw_notice_ms, immune_until, notice_ends_at
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.domain import Domain
 from jobtree.core.world.open_leases import PostedLease
@@ -128,6 +128,7 @@ class OccupancyReader:
         policy, now = self._world.policy, self._world.now
         end, immune = self._end(run), immune_until(policy, run, now)
         recalled = end if recalled_at is None else min(end, recalled_at)
+        drawable = max(immune, notice_ends_at(policy, run, posted.lease))
         malleable = run.shape is not None and run.shape.malleable
         shrinkable = self._shrinkable_gpus(run) if malleable else {}
         occupancy = LeaseOccupancy(
@@ -137,7 +138,7 @@ class OccupancyReader:
             lotteries_lost=run.lotteries_lost,
             not_drawn_at=run.not_drawn_at,
             recalled_at=recalled_at,
-            parts=tuple(self._parts(posted, (end, end, min(end, immune), recalled), shrinkable)),
+            parts=tuple(self._parts(posted, (end, end, min(end, drawable), recalled), shrinkable)),
             draw_notice=DrawNotice(immune, end, draw_notice_ms(policy, run.checkpoint_ms)),
             provisional_since=run.since if run.provisional else None,
         )

@@ -8,6 +8,7 @@ same draws, so the states after the first draws are cached.
 
 import hashlib
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import accumulate, chain, count, islice
@@ -24,6 +25,10 @@ BLOCK_WORDS = 1_024  # computed by one hash
 SPACE = 1 << 64  # the number of values of a word
 
 
+LoserShares = dict[tuple[str, ...], Fraction]
+"""The probability of each set of losers, by their UIDs in order; it sums to 1 if the gang packs at all."""
+
+
 def kill_probabilities(case: Case) -> dict[str, int]:
     """Returns the probability that the Run of each ticket loses, in thousandths, by UID."""
     try:
@@ -32,11 +37,31 @@ def kill_probabilities(case: Case) -> dict[str, int]:
         return simulated_probabilities(case)
 
 
+def loser_shares(case: Case, samples: int) -> LoserShares:
+    """Returns the probability of each set of losers: exactly if it can be, else of that many samples."""
+    try:
+        return exact_shares(case)
+    except TooManyOrdersError:
+        return simulated_shares(case, samples)
+
+
 def exact_probabilities(case: Case) -> dict[str, int]:
+    odds = {ticket.run: Fraction(0) for ticket in case.tickets}
+    for losers, share in exact_shares(case).items():
+        for uid in losers:
+            odds[uid] += share
+    return {uid: round(chance * 1000) for uid, chance in odds.items()}
+
+
+def exact_shares(case: Case) -> LoserShares:
     orders = DrawOrders(case)
     orders.add_losers((), (1, 1))
-    odds = (sum(Fraction(part, whole) for whole, part in parts.items()) for parts in orders.lost)
-    return {ticket.run: round(chance * 1000) for ticket, chance in zip(case.tickets, odds, strict=True)}
+    return {
+        tuple(sorted(case.tickets[index].run for index in losers)): sum(
+            (Fraction(part, whole) for whole, part in parts.items()), start=Fraction(0)
+        )
+        for losers, parts in orders.shares.items()
+    }
 
 
 class TooManyOrdersError(Exception):
@@ -50,16 +75,15 @@ class DrawOrders:
         self._solver = CaseSolver(case)
         self._weights = [ticket.weight for ticket in case.tickets]
         self._packs_by_drawn: dict[frozenset[int], bool] = {}
-        self.lost: list[dict[int, int]] = [
-            {} for _ in case.tickets
-        ]  # probabilities: numerators by denominator
+        # The probability of each set of losers: numerators by denominator.
+        self.shares: dict[frozenset[int], dict[int, int]] = {}
 
     def add_losers(self, drawn: tuple[int, ...], chance: tuple[int, int]) -> None:
         """Adds the losers of these draws; if the gang does not pack yet, those of each possible next draw."""
         part, whole = chance
         if self._packs(frozenset(drawn)):
-            for index in self._losers(drawn):
-                self.lost[index][whole] = self.lost[index].get(whole, 0) + part
+            parts = self.shares.setdefault(self._losers(drawn), {})
+            parts[whole] = parts.get(whole, 0) + part
             return
         if perm(len(self._weights), len(drawn) + 1) > MAX_ORDERS:
             raise TooManyOrdersError
@@ -95,6 +119,17 @@ def simulated_probabilities(case: Case) -> dict[str, int]:
     return {ticket.run: chance for ticket, chance in zip(case.tickets, odds, strict=True)}
 
 
+def simulated_shares(case: Case, samples: int) -> LoserShares:
+    sampler = Sampler(case)
+    if not sampler.packs:
+        return {}
+    counts = Counter(frozenset(sampler.losers()) for _ in range(samples))
+    return {
+        tuple(sorted(case.tickets[index].run for index in losers)): Fraction(times, samples)
+        for losers, times in counts.items()
+    }
+
+
 class Sampler:
     """Simulates one lottery repeatedly, each time with new random numbers."""
 
@@ -106,6 +141,14 @@ class Sampler:
         self._initial = self._solver.before_draws()[0]
         self._states: dict[tuple[int, ...], SolverState] = {}
         self._losers: dict[tuple[int, ...], list[int]] = {}
+
+    @property
+    def packs(self) -> bool:
+        """Whether the gang packs if everybody is drawn."""
+        state = self._initial.copy()
+        for index in range(len(self._weights)):
+            self._solver.draw(state, index)
+        return not state.short
 
     def losers(self) -> list[int]:
         """Returns the tickets that lose in the next simulated lottery, by index."""

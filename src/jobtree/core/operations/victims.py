@@ -11,9 +11,11 @@ from jobtree.core.funding.payer_candidates import last_closing
 from jobtree.core.lottery.resolution import Case, NodeRoom, Taking, TakingKind, Ticket
 from jobtree.core.model.gpu_lease import GpuLease, RunKey
 from jobtree.core.model.promise import LOTTERY, STRUCTURAL, Promise
-from jobtree.core.runs.notice import certain_end, immune_until
+from jobtree.core.runs.notice import certain_end, immune_until, notice_ends_at
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.world.world import World
+
+NodeGpus = tuple[tuple[str, int], ...]  # GPUs by node
 
 
 class Victim(msgspec.Struct, frozen=True, eq=False):
@@ -48,6 +50,8 @@ class PromiseCase:
         self.holders, ended = self._ticket_holders()
         self.by_ticket = {self._uid(run): run for run in self.holders}
         freed = dict(self._gpus([lease for run in ended for lease in run.leases.values()]))
+        self.held = self._held()
+        self.left_out: list[RunState] = []  # who would have a ticket, but has had no notice (R12)
         self.victims = [*self._reclaim_victims()]
         if promise.disruption >= STRUCTURAL:
             self.victims += [*self._spare_victims(), *self._step_victims(), *self._recall_victims()]
@@ -73,6 +77,13 @@ class PromiseCase:
         ended = [run for run in holders if self.world.now < self._certain_end(run) <= self.at]
         return [run for run in holders if run not in ended], ended
 
+    def _held(self) -> dict[str, NodeGpus]:
+        """Returns all GPUs here of the Runs that still run when it is due, by UID and node."""
+        leases: dict[str, list[GpuLease]] = {}
+        for run in self.holders:
+            leases.setdefault(self._uid(run), []).extend(run.leases.values())
+        return {uid: self._gpus(held) for uid, held in leases.items()}
+
     def _certain_end(self, run: RunState) -> int:
         return certain_end(run.known_end, last_closing(self.world, run))
 
@@ -80,7 +91,7 @@ class PromiseCase:
         """The UID of the Run's tickets; stages that started together share that of the first."""
         return self.world.run_graph.members(run)[0].uid
 
-    def _gpus(self, leases: list[GpuLease]) -> tuple[tuple[str, int], ...]:
+    def _gpus(self, leases: list[GpuLease]) -> NodeGpus:
         """GPUs of each node of the slice that would be free without these leases."""
         by_node: dict[str, int] = {}
         for lease in leases:
@@ -202,15 +213,8 @@ class PromiseCase:
 
     def _tickets(self) -> Iterator[Ticket]:
         """X4: Runs with active GPUs here that are not immune, with the GPUs that X1–X3 leave them."""
-        taken: dict[str, dict[str, int]] = {}
-        reclaimed: set[str] = set()
-        for victim in self.victims:
-            if victim.taking.kind == "Reclaim":
-                reclaimed.add(victim.taking.run)
-            elif victim.taking.kind == "Shrink":
-                by_node = taken.setdefault(victim.taking.run, {})
-                for node, gpus in victim.taking.gpus:
-                    by_node[node] = by_node.get(node, 0) + gpus
+        reclaimed = {victim.taking.run for victim in self.victims if victim.taking.kind == "Reclaim"}
+        in_steps = self._gpus_in_steps()
         members_by_uid: dict[str, list[RunState]] = {}
         for run in self.holders:
             members_by_uid.setdefault(self._uid(run), []).append(run)
@@ -221,8 +225,28 @@ class PromiseCase:
                 lease for member in members for lease in member.leases.values() if lease.role == "Active"
             ]
             active = dict(self._gpus(leases))
-            for node, gpus in taken.get(uid, {}).items():
+            for node, gpus in in_steps.get(uid, {}).items():
                 active[node] = active.get(node, 0) - gpus
             remaining = tuple(sorted((node, gpus) for node, gpus in active.items() if gpus > 0))
-            if remaining:
+            if remaining and self._had_notice(leases):
                 yield Ticket(uid, remaining)
+            elif remaining:
+                self.left_out += members
+
+    def _gpus_in_steps(self) -> dict[str, dict[str, int]]:
+        """Returns the GPUs that Runs give up by shrinking, by UID and node."""
+        gpus_by_uid: dict[str, dict[str, int]] = {}
+        for victim in self.victims:
+            by_node = gpus_by_uid.setdefault(victim.taking.run, {}) if victim.taking.kind == "Shrink" else {}
+            for node, gpus in victim.taking.gpus:
+                by_node[node] = by_node.get(node, 0) + gpus
+        return gpus_by_uid
+
+    def _had_notice(self, leases: list[GpuLease]) -> bool:
+        """Whether a Run with these leases has been here long enough to know of the draw (R12)."""
+        policy, runs = self.world.policy, self.world.runs
+        return any(
+            notice_ends_at(policy, runs[lease.run_key], lease) <= self.at
+            for lease in leases
+            if any(node in self.nodes for node, _ in lease.slots)
+        )

@@ -163,7 +163,7 @@ def resolve(
     """Applies what was decided and starts the Run; returns the reason if it cannot start."""
     world = trial.world
     if not record.decision.packs:
-        return crowding_reason(world, promise)
+        return crowding_reason(case)
     cause = Cause(Reason.ACTIVATED, promise.name, promise.width, promise.width)
     apply_decision(trial, case, record, cause)
 
@@ -186,11 +186,12 @@ def resolve(
     return None
 
 
-def crowding_reason(world: World, promise: Promise) -> Reason:
+def crowding_reason(case: PromiseCase) -> Reason:
     """Returns why the slice of a promise cannot be cleared."""
+    world, promise = case.world, case.promise
     domains = world.fleet.flavor(promise.flavor).domains_of_slice(promise.domain_gpus)
     meets = any(meets_lottery(world, domain, promise) for domain in domains)
-    return Reason.COLLISION if meets else Reason.CROWDED_OUT
+    return Reason.COLLISION if meets or case.left_out else Reason.CROWDED_OUT
 
 
 def start_as_promised(trial: Trial, run: RunState, promise: Promise, cause: Cause) -> bool:

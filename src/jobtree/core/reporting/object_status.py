@@ -9,7 +9,7 @@ from jobtree.api.kinds.budget import BudgetStatus, ClassUse, Usage
 from jobtree.api.kinds.lease import LeaseClass, Payer
 from jobtree.api.kinds.run import Ending, FundingShare, Phase, Risk, RunStatus, Width
 from jobtree.api.schema.object_meta import Condition
-from jobtree.api.schema.quantities import HOUR, MILLI, format_milli, format_time
+from jobtree.api.schema.quantities import HOUR, MILLI, format_milli, format_time, parse_milli
 from jobtree.core.accounts.envelope_accounts import FOREVER, Account, EnvelopeState
 from jobtree.core.model.gpu_lease import EnvelopeKey
 from jobtree.core.model.reasons import Verdict
@@ -34,6 +34,13 @@ class KnownRisks(msgspec.Struct, frozen=True):
     since: int
     risks: tuple[Risk, ...] = ()
 
+    @property
+    def kill_probability(self) -> str | None:
+        """The probability to be stopped by any of them: who is stopped by one is not stopped by the next."""
+        if not self.risks:
+            return None
+        return format_milli(min(MILLI, sum(parse_milli(risk.kill_probability) for risk in self.risks)))
+
 
 def run_status(
     world: World, run: RunState, warned: KnownRisks, closing: tuple[Ending, ...] = ()
@@ -56,6 +63,7 @@ def run_status(
         earliest_start=format_time(promise.at) if promise and promise.at is not None else None,
         deficit_gpus=forecast(world, run).deficit if promise else 0,
         risk=warned.risks[:MOST_RISKS],
+        kill_probability=warned.kill_probability,
         attempt=run.attempt,
         ranks=encode_ranks(run.rank_slots) if phase == "Running" else (),
         changed_at=format_time(run.changed_at) if phase == "Running" else None,

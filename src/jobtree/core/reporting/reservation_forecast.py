@@ -3,8 +3,7 @@
 It is computed from the case that will be resolved, as of the instant of the promise. It decides nothing.
 """
 
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Iterator
 
 import msgspec
 
@@ -17,20 +16,16 @@ from jobtree.core.funding.future_funding import FundingSplit, funding_at
 from jobtree.core.funding.future_recall import family_reservations, recallable_from
 from jobtree.core.funding.payer_candidates import payer_candidates
 from jobtree.core.funding.reserved_budget import available_beside_promises
-from jobtree.core.lottery.kill_probability import kill_probabilities
-from jobtree.core.lottery.resolution import Case, CaseSolver
+from jobtree.core.lottery.resolution import Case
 from jobtree.core.model.gpu_lease import EnvelopeKey
-from jobtree.core.model.promise import LOTTERY, Promise
+from jobtree.core.model.promise import Promise
 from jobtree.core.operations.payer_changes import newest_first
 from jobtree.core.operations.promise_changes import placeable_ever
 from jobtree.core.operations.reclaim import own_envelopes, recallable_leases
 from jobtree.core.operations.victims import PromiseCase
-from jobtree.core.reporting.future_case import FutureCase
+from jobtree.core.reporting.promise_sequence import StartForecast, start_forecast
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.world.world import World
-
-cached_kill_probabilities = lru_cache(maxsize=4_096)(kill_probabilities)
-"""Computed again only when the case changes."""
 
 
 class ForecastRemedy(msgspec.Struct, frozen=True):
@@ -60,18 +55,17 @@ def forecast(world: World, run: RunState) -> ReservationForecast:
     assert promise is not None
     if promise.at is None:
         return undated_forecast(world, run, promise)
-    promise_case = FutureCase(world, run, promise)
-    taken = structural_victims(promise_case)
-    terms = (world, run, promise.width, promise.pod_size, promise_case.at, promise.precedence)
+    start = start_forecast(world, run, promise)
+    terms = (world, run, promise.width, promise.pod_size, start.promise_case.at, promise.precedence)
     _, lacking = funding_at(*terms, only=payers_in_slice(world, run, promise), recall=False)
     return ReservationForecast(
-        deficit=deficit_now(world, promise, promise_case),
+        deficit=deficit_now(world, promise, start.promise_case),
         funding_deficit=lacking,
         remedies=(
-            *forecast_remedies(promise_case, taken),
+            *forecast_remedies(start),
             *(() if promise.recalls else recall_remedies(world, run, lacking)),
         ),
-        odds=kill_probabilities_of(promise_case, taken),
+        odds=odds_of_all_at_risk(start),
     )
 
 
@@ -85,25 +79,19 @@ def deficit_now(world: World, promise: Promise, promise_case: PromiseCase) -> in
     return missing
 
 
-def structural_victims(promise_case: PromiseCase) -> Sequence[int] | None:
-    """Returns the indexes of the victims that suffice without a lottery; None if they do not suffice."""
-    decision = CaseSolver(msgspec.structs.replace(promise_case.case, tickets=())).decide(iter(()))
-    return decision.takings if decision.packs else None
-
-
-def forecast_remedies(promise_case: PromiseCase, taken: Sequence[int] | None) -> list[ForecastRemedy]:
+def forecast_remedies(start: StartForecast) -> list[ForecastRemedy]:
     """Returns the takings by kind, in the order of section 6, and the lottery for what is still missing."""
     by_kind: dict[str, tuple[int, dict[str, RunState]]] = {}
-    for index in range(len(promise_case.victims)) if taken is None else taken:
-        victim = promise_case.victims[index]
-        gpus, runs = by_kind.get(victim.taking.kind, (0, {}))
-        runs[victim.run.uid] = victim.run
-        by_kind[victim.taking.kind] = (gpus + sum(count for _, count in victim.taking.gpus), runs)
+    run_by_key = {victim.taking.key: victim.run for victim in start.promise_case.victims}
+    takings = start.case.takings
+    for taking in takings if start.taken is None else [takings[index] for index in start.taken]:
+        run = run_by_key[taking.key]
+        gpus, runs = by_kind.get(taking.kind, (0, {}))
+        runs[run.uid] = run
+        by_kind[taking.kind] = (gpus + sum(count for _, count in taking.gpus), runs)
     remedies = [ForecastRemedy(kind, gpus, tuple(runs.values())) for kind, (gpus, runs) in by_kind.items()]
-    if taken is None:
-        tickets = {ticket.run for ticket in promise_case.case.tickets}
-        holders = tuple(run for run in promise_case.holders if run.uid in tickets)
-        remedies.append(ForecastRemedy("Lottery", lottery_gpus(promise_case.case), holders))
+    if start.taken is None:
+        remedies.append(ForecastRemedy("Lottery", lottery_gpus(start.case), start.drawable))
     return remedies
 
 
@@ -148,18 +136,11 @@ def lottery_gpus(case: Case) -> int:
     return sum(max(0, pods) for pods in missing.values()) * case.pod_size
 
 
-def kill_probabilities_of(promise_case: PromiseCase, taken: Sequence[int] | None) -> dict[str, int]:
-    """Returns the kill probabilities of all victims: certain for opportunistic and provisional work."""
-    odds = (
-        dict(cached_kill_probabilities(promise_case.case))
-        if promise_case.promise.disruption == LOTTERY
-        else {}
-    )
-    for index in range(len(promise_case.victims)) if taken is None else taken:
-        victim = promise_case.victims[index]
-        certain = victim.taking.kind in ("Reclaim", "Recall")
-        odds[victim.taking.run] = 1000 if certain else odds.get(victim.taking.run, 0)
-    return odds
+def odds_of_all_at_risk(start: StartForecast) -> dict[str, int]:
+    """Returns the probability to be stopped of all that give way: 0 for who only loses spares or steps."""
+    takings = start.case.takings
+    taken = takings if start.taken is None else [takings[index] for index in start.taken]
+    return dict.fromkeys((taking.run for taking in taken), 0) | start.odds
 
 
 def undated_forecast(world: World, run: RunState, promise: Promise) -> ReservationForecast:

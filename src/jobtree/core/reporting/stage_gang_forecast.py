@@ -1,7 +1,7 @@
 """The forecast of a Reservation that starts several stages together (J3): the sum of their forecasts.
 
-Stages are resolved one after the other, each by its own draw. The probability of losing to any of them is
-computed as if the draws were independent.
+Stages are resolved one after the other, each by its own draw. A Run that lost the first cannot lose the next,
+so the probability of losing to any of them is the sum.
 """
 
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def joint_forecast(world: World, members: GangPromises) -> ReservationForecast:
         deficit=sum(part.deficit for part in parts),
         funding_deficit=lacking or sum(part.funding_deficit for part in parts),
         remedies=tuple(merged_remedies(remedies)),
-        odds=union_probability([part.odds for part in parts]),
+        odds=added_odds([part.odds for part in parts]),
     )
 
 
@@ -67,10 +67,10 @@ def merged_remedies(remedies: list[ForecastRemedy]) -> list[ForecastRemedy]:
     return list(merged.values())
 
 
-def union_probability(odds: list[dict[str, int]]) -> dict[str, int]:
-    """Returns the probability, in thousandths by UID, that a Run loses at least one of several draws."""
-    survival: dict[str, int] = {}
+def added_odds(odds: list[dict[str, int]]) -> dict[str, int]:
+    """Returns the probability, in thousandths by UID, that a Run loses any of several draws."""
+    added: dict[str, int] = {}
     for odds_of_draw in odds:
         for uid, probability in odds_of_draw.items():
-            survival[uid] = survival.get(uid, 1000) * (1000 - probability) // 1000
-    return {uid: 1000 - rest for uid, rest in survival.items()}
+            added[uid] = min(1000, added.get(uid, 0) + probability)
+    return added

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from jobtree.api.kinds.policy import Policy
 from jobtree.core.accounts.envelope_accounts import FOREVER
+from jobtree.core.model.gpu_lease import GpuLease
 from jobtree.core.runs.run_state import RunState
 
 MAX_DOUBLINGS = 4  # lotteries lost that still lengthen the immunity, and stops that lengthen other times
@@ -38,6 +39,15 @@ def draw_notice_ms(policy: Policy, checkpoint_ms: int | None) -> int:
     if checkpoint_ms is None:
         return policy.min_notice_ms
     return max(policy.min_notice_ms, min(checkpoint_ms, policy.max_notice_ms))
+
+
+def notice_ends_at(policy: Policy, run: RunState, lease: GpuLease) -> int:
+    """Returns from when a draw for the slots of a lease is known long enough to the owner of its Run (R12).
+
+    A lease that a start or a growth opened may have brought the Run into the slice of a promise.
+    """
+    is_new = lease.reason in ("Start", "Grow")
+    return lease.start + draw_notice_ms(policy, run.checkpoint_ms) if is_new else lease.start
 
 
 def provisional_notice_ms(policy: Policy, checkpoint_ms: int | None) -> int:

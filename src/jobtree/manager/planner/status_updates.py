@@ -31,6 +31,7 @@ from jobtree.manager.decisions.write_set import EventNote, RunWrite
 from jobtree.manager.planner.cluster_intake import ClusterIntake
 from jobtree.manager.planner.event_notes import event_note
 from jobtree.manager.planner.reservation_status import BUSY_MS, ReservationPublisher, ReservationWrites
+from jobtree.messages.risk_index import is_news
 from jobtree.messages.run_events import risk_event
 
 REFRESH_MS = 5_000
@@ -152,7 +153,7 @@ class StatusPublisher:
         self._touched.update(over)
 
     def _update_risks(self) -> tuple[EventNote, ...]:
-        """Returns an Event for each risk that a Run does not have in its status yet (R11)."""
+        """Returns an Event for each risk of which a Run is not told in its status yet (R11)."""
         event_notes: list[EventNote] = []
         for key in sorted(self._touched):
             warned = self.reservations.risks.known_risks(key)
@@ -160,11 +161,11 @@ class StatusPublisher:
             if warned is None or run is None:
                 continue
             written = self._runs.get(run.uid) or run.run_object.status
-            written_risks = {risk.reservation for risk in written.risk}
+            written_risks = {risk.reservation: risk.kill_probability for risk in written.risk}
             event_notes += [
                 event_note(self._intake, run, risk_event(self._world.now, key, risk))
                 for risk in warned.risks
-                if risk.reservation not in written_risks
+                if is_news(written_risks.get(risk.reservation), risk)
             ]
         return tuple(event_notes)
 

@@ -11,7 +11,7 @@ from jobtree.core.reporting.reservation_codec import (
     promised_together,
     reservation_object,
 )
-from jobtree.core.reporting.stage_gang_forecast import joint_forecast, union_probability
+from jobtree.core.reporting.stage_gang_forecast import added_odds, joint_forecast
 from tests.unit.core.build import H100, budget, envelope, node, nodes, run, tree
 from tests.unit.core.lab import Lab
 
@@ -202,7 +202,8 @@ def test_j3_the_forecast_adds_up_what_all_of_them_lack() -> None:
 
 
 def test_j3_the_chance_to_lose_to_any_of_several_draws() -> None:
-    assert union_probability([{"x": 500}, {"x": 500, "y": 200}]) == {"x": 750, "y": 200}
+    """Who lost the first draw cannot lose the next, so the probabilities add up."""
+    assert added_odds([{"x": 500}, {"x": 400, "y": 200}]) == {"x": 900, "y": 200}
 
 
 def test_j3_a_lost_node_moves_the_promise_of_all_members() -> None:

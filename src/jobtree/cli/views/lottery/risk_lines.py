@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from jobtree.api.schema.quantities import parse_time
+from jobtree.api.schema.quantities import MILLI, format_milli, parse_milli, parse_time
 from jobtree.cli.shell.wording import age
 from jobtree.cli.views.place_names import Places
 
@@ -28,6 +28,9 @@ def risk_lines(places: Places, risks: Sequence[RiskEntry]) -> Iterator[str]:
         ahead = age(parse_time(risk.at) - places.world.now)
         outcome = outcome_text(risk.kill_probability)
         yield f"  {risk.at} (in {ahead})  reservation {risk.reservation}: {outcome}"
+    if len(risks) > 1:
+        total = min(MILLI, sum(parse_milli(risk.kill_probability) for risk in risks))
+        yield f"  in all: {outcome_text(format_milli(total))}"
 
 
 def outcome_text(probability: str) -> str:
