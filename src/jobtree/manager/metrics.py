@@ -155,6 +155,13 @@ FLEET = Metric(
     ("flavor", "domain", "state"),
     of_world=True,
 )
+HELD_NODES = Metric(
+    "jobtree_held_nodes",
+    "gauge",
+    "Nodes that are NotReady and keep their leases, because more than half of the nodes were lost together.",
+    ("flavor", "domain"),
+    of_world=True,
+)
 VIOLATIONS = Metric(
     "jobtree_invariant_violations_total",
     "counter",
@@ -219,6 +226,7 @@ METRICS = (
     HEADROOM,
     GPU_HOURS,
     FLEET,
+    HELD_NODES,
     VIOLATIONS,
     LEADING,
     UNREADABLE,

@@ -1,4 +1,4 @@
-"""A manager whose clock is ahead and corrected, on a cluster of its own: its leases lie in the future."""
+"""Most nodes are lost together; a clock is corrected. The cluster is not shared: all its leases suffer."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.live.cluster.control_plane import ControlPlane
+from tests.live.cluster.server_process import wait_until
 from tests.live.faults.fault_cluster import FaultCluster
 from tests.live.manager import shifted_manager
+from tests.live.manager.installation import SHORT_NOTICE_POLICY, set_policy
 from tests.live.manager.manager_process import Manager
 from tests.live.manager.tenant import Tenant
 
@@ -18,7 +20,40 @@ HOUR_SECONDS = 3600
 def lone_cluster(programs: dict[str, Path]) -> Iterator[FaultCluster]:
     assert "kwok" in programs
     with ControlPlane() as plane:
-        yield FaultCluster(plane)
+        cluster = FaultCluster(plane)
+        set_policy(plane, SHORT_NOTICE_POLICY.replace("nodeGrace: 1s", "nodeGrace: 3s"))
+        yield cluster
+
+
+def test_nothing_moves_when_most_nodes_are_lost_together(lone_cluster: FaultCluster) -> None:
+    """A manager that starts meanwhile knows it from the nodes (F2c). A node that is lost alone fails."""
+    tenant = lone_cluster.create_tenant()
+    nodes, others = tenant.add_nodes("nv-a", 4), tenant.add_nodes("nv-b", 5)
+    tenant.create_budget("a", 72)
+    for name, gpus in (("held", 32), ("moves", 8)):
+        tenant.create_run(name, "a", gpus)
+    with lone_cluster.start_manager():
+        tenant.await_running_pods("held", 4)
+        tenant.await_running_pods("moves", 1)
+        pods = {pod["metadata"]["uid"] for pod in tenant.pods("held")}
+        for node in nodes[:3]:
+            tenant.fleet.fail_node(node)
+        wait_until(lambda: "NodesHeld" in tenant.event_reasons("held"), "the Run has an Event")
+    lone_cluster.delete_election_lease()
+    with lone_cluster.start_manager() as manager:
+        (pod,) = tenant.running_pods("moves")
+        assert pod["spec"]["nodeName"] in others
+        tenant.fleet.fail_node(pod["spec"]["nodeName"])
+        wait_until(lambda: "NodeFailure" in tenant.closure_reasons("moves"), "the other Run moves")
+        assert manager.has_logged("too many nodes were lost together")
+        assert tenant.closure_reasons("held") == ["open"]
+        assert {pod["metadata"]["uid"] for pod in tenant.pods("held")} == pods
+        specs = [lone_cluster.plane.rest.get(f"/api/v1/nodes/{node}").body["spec"] for node in nodes]
+        assert not any(spec.get("unschedulable") for spec in specs)
+        for node in nodes[:3]:
+            tenant.fleet.restore_node(node)
+        tenant.finish("held")
+        tenant.await_phase("Completed", "held")
 
 
 def test_runs_start_and_leases_do_not_overlap_when_a_clock_that_was_ahead_is_corrected(

@@ -57,6 +57,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool
     not_ready_since_ms: int | None
     failed: bool
+    ready_since_ms: int | None = None
 
 
 class NodeMetadata(msgspec.Struct):
@@ -101,7 +102,8 @@ def node_of(raw: RawNode, where: str) -> Node:
     gpu_resource = next((name for name in GPU_RESOURCES if resources.get(name)), GPU_RESOURCES[0])
     ready = next((condition for condition in raw.status.conditions if condition.type == "Ready"), None)
     is_ready = ready is None or ready.status == "True"
-    since = ready.last_transition_time if ready and not is_ready else None
+    transition = ready.last_transition_time if ready else None
+    since = parse_time(transition) if transition else None
     return Node(
         name=raw.metadata.name,
         uid=raw.metadata.uid,
@@ -116,7 +118,8 @@ def node_of(raw: RawNode, where: str) -> Node:
         taints=raw.spec.taints,
         cordoned=raw.spec.unschedulable,
         ready=is_ready,
-        not_ready_since_ms=parse_time(since) if since else None,
+        not_ready_since_ms=None if is_ready else since,
+        ready_since_ms=since if is_ready else None,
         failed=any(taint.key == OUT_OF_SERVICE for taint in raw.spec.taints),
     )
 

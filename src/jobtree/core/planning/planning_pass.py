@@ -120,7 +120,7 @@ class PlanningPass:
             actions=tuple(trial.actions()),
             verdicts=changed_verdicts(world, trial.causes(), verdicts, stalled),
             children=missing_children(world, self.trees),
-            cordons=tuple(sorted(world.nodes_to_cordon)),
+            cordons=tuple(filter(world.node_lifecycle.has_failed, sorted(world.nodes_to_cordon))),
             growth_exhausted=flavors_checked,
             considered=considered,
             recheck_at={

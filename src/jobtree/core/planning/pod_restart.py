@@ -10,8 +10,14 @@ from jobtree.core.world.world import World
 
 
 def restart(trial: Trial, run: RunState) -> None:
-    """Begins the next attempt: a failure counts as a restart, an eviction does not."""
-    first_loss = min(run.rank_losses, key=lambda loss: (not loss.failed, loss))
+    """Begins the next attempt: a failure counts as a restart, an eviction does not.
+
+    Losses on nodes that the breaker holds wait until these return or fail (F2c).
+    """
+    losses = actual_losses(trial.world, run)
+    if not losses:
+        return
+    first_loss = min(losses, key=lambda loss: (not loss.failed, loss))
     if first_loss.failed:
         fail_or_restart(trial, run, first_loss)
         return
@@ -21,6 +27,16 @@ def restart(trial: Trial, run: RunState) -> None:
         recover(trial, run, without_node, cause, "CapacityLost")
     else:
         trial.begin_action("Restart", run, trial.world.now, cause)
+
+
+def actual_losses(world: World, run: RunState) -> list[RankLoss]:
+    """Lost ranks, except those on nodes that the breaker holds."""
+    slots = run.rank_slots
+    return [
+        loss
+        for loss in run.rank_losses
+        if loss.group_rank not in slots or not world.node_lifecycle.is_held(slots[loss.group_rank][0])
+    ]
 
 
 def drop_evicted_spares(trial: Trial, run: RunState) -> None:
@@ -36,10 +52,15 @@ def evicted_spares_without_node(world: World, run: RunState) -> Losses:
     lost: Losses = {}
     for lease in sorted(run.leases.values(), key=lease_number):
         pods = [pod for pod in pods_of(lease.slots, run.pod_size) if pod[0] in run.evicted_spare_nodes]
-        without_node = [pod for pod in pods if lease.role == "Spare" and not node_takes_pods(world, pod[0])]
+        without_node = [pod for pod in pods if lease.role == "Spare" and is_lost_to_pods(world, pod[0])]
         if without_node:
             lost[lease.name] = without_node
     return lost
+
+
+def is_lost_to_pods(world: World, node: str) -> bool:
+    """Whether a node takes no pods now, and is not held by the breaker."""
+    return not node_takes_pods(world, node) and not world.node_lifecycle.is_held(node)
 
 
 def fail_or_restart(trial: Trial, run: RunState, first_loss: RankLoss) -> None:
@@ -63,10 +84,10 @@ def ranks_without_node(world: World, run: RunState) -> Losses:
     """Evicted pods that cannot start again on their node, because it takes no pods now."""
     lost: Losses = {}
     rank_slots = ranks_in_order(run)
-    for group_rank in sorted({loss.group_rank for loss in run.rank_losses}):
+    for group_rank in sorted({loss.group_rank for loss in actual_losses(world, run)}):
         if group_rank in rank_slots:
             lease, pod = rank_slots[group_rank]
-            if not node_takes_pods(world, pod[0]):
+            if is_lost_to_pods(world, pod[0]):
                 lost.setdefault(lease, []).append(pod)
     return lost
 

@@ -29,10 +29,13 @@ class Fleet:
             flavor = self.flavors[name] = FlavorPool(name)
         return flavor
 
-    def failure_instant(self, name: str) -> int | None:
-        """Returns when a node that is not Ready fails (F2); None for a node that is Ready, or gone."""
+    def grace_end(self, name: str) -> int | None:
+        """Returns when a node was NotReady (F2), or Ready again (F2c), for its grace; None without a date."""
         slots = self.nodes.get(name)
-        since = None if slots is None else slots.node.not_ready_since_ms
+        if slots is None:
+            return None
+        lost = slots.node.not_ready_since_ms
+        since = slots.node.ready_since_ms if lost is None else lost
         return None if since is None else since + self.node_grace_ms
 
     def add(self, node: Node) -> Domain:

@@ -1,8 +1,9 @@
 """Handles nodes that are added, replaced or removed, or that fail, while leases are open on them.
 
-A node has failed if it is deleted, out of service, or not Ready for longer than the grace (F2). For a lease
-it has also failed if another node replaced it under the same name. The leases of a failed node stay open
-until a plan closes them, so this module keeps the domain of a deleted node and the leases of a replaced one.
+A node has failed if it is deleted, out of service, or not Ready for longer than the grace (F2), unless the
+breaker holds it (F2c). For a lease it has also failed if another node replaced it under the same name. The
+leases of a failed node stay open until a plan closes them, so this module keeps the domain of a deleted node
+and the leases of a replaced one.
 A node whose device plugin reports no GPUs keeps its GPUs as long as leases are open on it.
 """
 
@@ -15,6 +16,7 @@ from jobtree.core.model.gpu_lease import GpuLease
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.domain import Domain
 from jobtree.core.supply.fleet import Fleet
+from jobtree.core.world.node_breaker import NodeBreaker
 from jobtree.core.world.open_leases import OpenLeases
 from jobtree.core.world.pending_changes import PendingChanges
 from jobtree.core.world.timers import TimerQueue
@@ -30,7 +32,8 @@ class NodeLifecycle:
         self._changes = changes
         self._replaced_leases: dict[str, set[str]] = {}  # leases on a node that was replaced, by its name
         self._deleted: dict[str, tuple[str, str]] = {}  # flavor and domain of deleted nodes with open leases
-        self._not_ready: dict[str, None] = {}  # nodes that are not Ready and have not failed yet
+        self._not_ready: dict[str, bool] = {}  # nodes that are not Ready; whether their failure is recorded
+        self._breaker = NodeBreaker(fleet)
 
     def put(self, node: Node) -> Domain | None:
         """Adds or replaces a node, and returns its domain; None for a node without GPUs."""
@@ -39,13 +42,15 @@ class NodeLifecycle:
         if not node.gpus:
             return None
         domain = self._fleet.add(node)
+        self._breaker.change(node, 1)
         self._changes.date_search_generation += 1
         self._open_leases.occupy_node(node.name, 1)
-        if self.has_failed(node.name):
+        failed = self.has_failed(node.name)
+        if failed:
             self._record_failure(node.name)
-        elif node.not_ready_since_ms is not None:
-            self._not_ready[node.name] = None
-            self._timers.schedule_node(node.name)
+        if node.not_ready_since_ms is not None:
+            self._not_ready[node.name] = failed
+        self._timers.schedule_node(node.name)
         self._fleet.flavor(domain.flavor).reconsider_generation += 1
         return domain
 
@@ -72,6 +77,7 @@ class NodeLifecycle:
         self._changes.domains_that_shrank.add(domain.name)
         if name in self._open_leases.by_node:
             self._deleted[name] = (domain.flavor, domain.name)
+        self._breaker.change(node_slots.node, -1)
         self._fleet.remove(name)
         self._changes.nodes_to_cordon.pop(name, None)
         self._not_ready.pop(name, None)
@@ -82,8 +88,21 @@ class NodeLifecycle:
         node_slots = self._fleet.nodes.get(name)
         if node_slots is None or node_slots.node.failed or lease in self._replaced_leases.get(name, ()):
             return True
-        at = self._fleet.failure_instant(name)
-        return at is not None and at <= self._timers.now
+        at = None if node_slots.node.not_ready_since_ms is None else self._fleet.grace_end(name)
+        return at is not None and at <= self._timers.now and not self.is_held(name)
+
+    def is_held(self, name: str) -> bool:
+        """Whether the breaker holds a node: it is not Ready, but does not fail (F2c)."""
+        node_slots = self._fleet.nodes.get(name)
+        return node_slots is not None and self._breaker.holds(node_slots.node, self._timers.now)
+
+    def held_nodes(self) -> tuple[str, ...]:
+        """Returns the names of the nodes that the breaker holds, sorted."""
+        return tuple(name for name in sorted(self._not_ready) if self.is_held(name))
+
+    def failed_nodes(self) -> frozenset[str]:
+        """Returns the names of the nodes that have failed and still exist."""
+        return frozenset(name for name in self._not_ready if self.has_failed(name))
 
     def recheck_if_on_failed_node(self, run: RunState) -> None:
         """Has the next plan check a Run that has leases on a node that failed or has not been read yet."""
@@ -100,10 +119,11 @@ class NodeLifecycle:
 
     def fail_overdue(self) -> None:
         """Records the failure of nodes whose grace is over, when the clock has advanced."""
-        for name in [name for name in self._not_ready if self.has_failed(name)]:
-            del self._not_ready[name]
-            self._record_failure(name)
-            self._changes.recheck_all_promises = True
+        for name, recorded in list(self._not_ready.items()):
+            failed = self._not_ready[name] = self.has_failed(name)
+            if failed and not recorded:
+                self._record_failure(name)
+                self._changes.recheck_all_promises = True
 
     def _record_failure(self, name: str) -> None:
         """Has the next plan move Runs off a failed node and cordon it until it is repaired (F3)."""

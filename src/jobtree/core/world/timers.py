@@ -164,8 +164,8 @@ class TimerQueue:
         return account.exhausted_at() if account else None
 
     def _node_instant(self, key: tuple[str, str]) -> int | None:
-        """Returns when a node that is not Ready will have failed (F2)."""
-        return self._if_future(self._fleet.failure_instant(key[0]))
+        """Returns when a node may fail (F2), or others may because it counts no longer (F2c)."""
+        return self._if_future(self._fleet.grace_end(key[0]))
 
     def _envelope_instant(self, key: EnvelopeKey) -> int | None:
         envelope = self._budgets.envelopes.get(key)

@@ -85,6 +85,7 @@ class PodReconciler:
         self._wake = wake
         self.observed_pods = ObservedPods()
         self._desired: dict[str, DesiredPods] = {}
+        self._failed_nodes: frozenset[str] = frozenset()  # that still exist
         self._touched: set[str] = set()  # Runs whose pods are to be reconciled
         self._unchecked: set[str] = set()  # Runs whose pods may have an outcome
         self._deleting: set[str] = set()  # UIDs of pods that were deleted by this manager and are still there
@@ -99,7 +100,10 @@ class PodReconciler:
         self._event_notes: list[EventNote] = []
         self._noted_messages: set[tuple[str, str]] = set()
 
-    def set_desired(self, desired_pods: dict[str, DesiredPods]) -> None:
+    def set_desired(
+        self, desired_pods: dict[str, DesiredPods], failed_nodes: frozenset[str] = frozenset()
+    ) -> None:
+        self._failed_nodes = failed_nodes
         self._desired.update(desired_pods)
         self._touched |= desired_pods.keys()
         self._unchecked |= desired_pods.keys()
@@ -244,10 +248,7 @@ class PodReconciler:
         if not node:
             return False  # the scheduler has not placed it yet
         live_node = self._view.nodes.named(node)
-        if live_node is None or live_node.value.node.failed:
-            return True
-        since = live_node.value.node.not_ready_since_ms
-        return since is not None and since + self._policy().node_grace_ms <= self._clock()
+        return live_node is None or live_node.value.node.failed or node in self._failed_nodes
 
     def _update_risk_annotations(self, desired: DesiredPods, pods: list[StoredObject[LivePod]]) -> None:
         """Writes the risks of a Run to its running ranks (R11)."""

@@ -92,7 +92,8 @@ class ClusterIntake:
             assert before is not None
             self.world.drop_node(before.name, before.uid)
         elif before is None or before.value.node != after.value.node:
-            self.world.put_node(in_planning_time(after.value.node, self.clock_ahead))
+            node = after.value.node
+            self.world.put_node(in_planning_time(node, self.clock_ahead) if self.clock_ahead else node)
         else:
             return
         self.promise_inputs_changed = True
@@ -265,8 +266,12 @@ def run_key(run_object: Run) -> RunKey:
 
 def in_planning_time(node: Node, ahead: int) -> Node:
     """Returns a node whose conditions are dated by the world's clock, so that its grace is not cut short."""
-    since = node.not_ready_since_ms
-    return node if since is None else msgspec.structs.replace(node, not_ready_since_ms=since + ahead)
+    lost, ready = node.not_ready_since_ms, node.ready_since_ms
+    return msgspec.structs.replace(
+        node,
+        not_ready_since_ms=None if lost is None else lost + ahead,
+        ready_since_ms=None if ready is None else ready + ahead,
+    )
 
 
 def is_newly_deleted(before: Run, after: Run) -> bool:

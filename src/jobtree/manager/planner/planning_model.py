@@ -38,6 +38,7 @@ from jobtree.manager.metrics import FORECAST, PLAN, Measure
 from jobtree.manager.planner.cluster_intake import ClusterIntake, decision_of, run_key
 from jobtree.manager.planner.desired_pods import PodSetTracker
 from jobtree.manager.planner.event_notes import event_notes
+from jobtree.manager.planner.held_runs import HeldRuns
 from jobtree.manager.planner.status_updates import StatusPublisher
 
 CHECK_EVERY_MS = 30_000
@@ -77,6 +78,7 @@ class PlanningModel:
         self.intake = ClusterIntake(self.world, self.lease_objects)
         self.status_publisher = StatusPublisher(self.world, self.intake)
         self.pod_set_tracker = PodSetTracker(self.world)
+        self._held_runs = HeldRuns(self.world, self.intake)
         self._decision_logs: list[DecisionLog] = []  # of this turn, that no batch commits
 
     def load(self, everything: Changes, now: int, ahead: int = 0) -> list[Violation]:
@@ -115,6 +117,7 @@ class PlanningModel:
         if reservation_writes.checked_promises:
             measures.append(Measure(FORECAST, value=time.perf_counter() - planned_at))
         logs, self._decision_logs = self._decision_logs, []
+        held_nodes = self.world.node_lifecycle.held_nodes()
         return WriteSet(
             batches=tuple(planned.batches),
             leases=self.lease_objects.pending_writes(),
@@ -123,8 +126,14 @@ class PlanningModel:
             reservations_to_keep=reservation_writes.proofs,
             statuses=status_writes.statuses,
             budgets=status_writes.budgets,
-            event_notes=(*planned.event_notes, *status_writes.event_notes),
+            event_notes=(
+                *planned.event_notes,
+                *status_writes.event_notes,
+                *self._held_runs.event_notes(held_nodes),
+            ),
             cordons=tuple(sorted(planned.cordons)),
+            failed_nodes=self.world.node_lifecycle.failed_nodes(),
+            held_nodes=held_nodes,
             children=tuple(planned.children.values()),
             desired_pods=self.pod_set_tracker.refresh(
                 self.intake.runs, reservation_writes.warned, self.status_publisher.reservations.risks

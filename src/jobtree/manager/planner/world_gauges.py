@@ -6,6 +6,7 @@ node, but not per Run or lease. The text is rendered after the world is released
 ``WAIT_SECONDS``, the page shows the figures from before it.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -20,6 +21,7 @@ from jobtree.manager.metrics import (
     FLEET,
     GPU_HOURS,
     HEADROOM,
+    HELD_NODES,
     PENDING,
     UNDATED,
     Metric,
@@ -95,11 +97,13 @@ def uses(envelope: EnvelopeState, now: int) -> Iterator[tuple[str, int]]:
 
 
 def read_fleet(world: World, rows: Rows) -> None:
-    fleet: list[GaugeRow] = []
-    rows[FLEET] = fleet
+    fleet, held_nodes = list[GaugeRow](), list[GaugeRow]()
+    rows |= {FLEET: fleet, HELD_NODES: held_nodes}
+    held = Counter(world.fleet.domain_by_node[node] for node in world.node_lifecycle.held_nodes())
     for flavor in sorted(world.fleet.flavors.values(), key=lambda flavor: flavor.name):
         for domain in sorted(flavor.domains.values(), key=lambda domain: domain.name):
             fleet += (((flavor.name, domain.name, state), gpus) for state, gpus in states(domain))
+            held_nodes.append(((flavor.name, domain.name), held[domain]))
 
 
 def states(domain: Domain) -> Iterator[tuple[str, int]]:

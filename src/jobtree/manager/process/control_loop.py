@@ -41,6 +41,8 @@ CLOCK_IS_AHEAD = (
     "the system clock was set back, or objects lie in its future: planning time runs at half speed until the "
     "clock has caught up"
 )
+NODES_ARE_HELD = "too many nodes were lost together: they are held, and leases on them stay (F2c)"
+MOST_NAMES = 20  # of nodes in a line of the log
 PAUSE_SECONDS = 0.02  # between two turns, so that changes that come together are planned together
 
 P = ParamSpec("P")
@@ -89,6 +91,7 @@ class ControlLoop:
         self._log = log
         self._runtime = runtime
         self._clock = PlanningClock(runtime.now, runtime.elapsed)
+        self._held_nodes: tuple[str, ...] = ()
         self._is_ahead = False  # whether the log says that planning time is ahead of the system clock
         self._metrics = health.metrics
         self._gauges = WorldGauges(lambda: model.world, self._clock.now, self._metrics.forget_domains)
@@ -178,6 +181,7 @@ class ControlLoop:
             self._model.take_turn, changes, outcomes, self._clock.now(), self._clock.ahead()
         )
         self._report_violations(write_set.violations)
+        self._report_held_nodes(write_set.held_nodes)
         for measure in write_set.measures:
             self._metrics.record(measure)
         return write_set
@@ -187,7 +191,7 @@ class ControlLoop:
         try:
             await self._decision_writer.write_decisions(write_set)
             self._record((*self._decision_writer.written_logs(), *write_set.logs))
-            self._pod_reconciler.set_desired(self._desired_pods(write_set))
+            self._pod_reconciler.set_desired(self._desired_pods(write_set), write_set.failed_nodes)
             self._pod_reconciler.start_reconciling()
             await self._decision_writer.write_statuses(write_set)
         finally:
@@ -278,6 +282,13 @@ class ControlLoop:
             runs=len(self._view.runs),
             leases=len(self._view.leases),
         )
+
+    def _report_held_nodes(self, nodes: tuple[str, ...]) -> None:
+        """Logs when the breaker holds other nodes than before (F2c)."""
+        if nodes != self._held_nodes:
+            self._held_nodes = nodes
+            message = NODES_ARE_HELD if nodes else "no node is held any more"
+            self._log.say("binder", message, count=len(nodes), nodes=nodes[:MOST_NAMES])
 
     def _report_clock(self) -> None:
         """Measures by how much planning time is ahead of the system clock, and logs when that begins."""
