@@ -224,7 +224,9 @@ def test_owner_recalls_although_a_payer_of_other_nodes_has_budget() -> None:
     cluster.submit(run("guest", "org:a:x", 4))
     assert cluster.lab.paid("guest") == {"Shared org-a-y/main": 4}
     cluster.submit(run("owner", "org:a:y", 1))
-    assert cluster.lab.endings("guest") == [("Recalled", 0), ("Reclaimed", 0)]
+    assert cluster.lab.promised_at("owner") == 5 * MINUTE
+    cluster.advance(5 * MINUTE)
+    assert cluster.lab.endings("guest") == [("Recalled", 5 * MINUTE)]
     assert cluster.lab.paid("owner") == {"Owned org-a-y/main": 1}
     cluster.check_rebuilt_worlds()
 

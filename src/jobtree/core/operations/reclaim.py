@@ -8,6 +8,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
 
 from jobtree.api.kinds.lease import ClosureReason, Role
+from jobtree.api.schema.quantities import SECOND
 from jobtree.core.accounts.envelope_accounts import EnvelopeState
 from jobtree.core.availability.shrink_steps import LeasePart
 from jobtree.core.funding.cover import payable_gpus
@@ -149,8 +150,13 @@ def opportunistic_reclaims(
         yield partial(shrink_opportunistic_first, trial, run, width, at)
 
 
-def recalls_for_start(trial: Trial, run: RunState, at: int, width: int, pod_size: int) -> list[ReclaimAction]:
-    """Recalls for a start at that width: of each lease first as many pods as budget lacks, then the rest."""
+def recalls_for_start(  # noqa: PLR0913  for which start, and when
+    trial: Trial, run: RunState, at: int, width: int, pod_size: int, *, after_notice: bool = False
+) -> list[ReclaimAction]:
+    """Recalls for a start at that width: of each lease first as many pods as budget lacks, then the rest.
+
+    With ``after_notice``, a start that has just been promised is not protected any more.
+    """
     own_keys = {envelope.key for envelope in own_envelopes(trial.world, run, at)}
 
     def recall_pods(lease: GpuLease) -> None:
@@ -167,7 +173,8 @@ def recalls_for_start(trial: Trial, run: RunState, at: int, width: int, pod_size
                 change_payer(trial, other, at, "Recalled", own_keys)
 
     actions: list[ReclaimAction] = []
-    for lease in newest_first(recallable_leases(trial.world, run, at)):
+    recallable_at = at + SECOND if after_notice else at
+    for lease in newest_first(recallable_leases(trial.world, run, recallable_at)):
         actions.append(partial(recall_pods, lease))
         if lease.gpus > trial.world.runs[lease.run_key].pod_size:
             actions.append(partial(recall_rest, lease))

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
-from jobtree.core.availability.start_search import StartOption
 from jobtree.core.funding.cover import funding_refusals
 from jobtree.core.model.gang_shape import GangShape
 from jobtree.core.model.gpu_lease import RunKey
@@ -87,7 +86,7 @@ def start_or_promise(trial: Trial, run: RunState, hints: AdmissionHints) -> Verd
             return None
     causes = tuple(refusal_causes(trial, run, shape, flavor, pod_size))
     if run.promise is None:
-        make_best_promise(trial, run, pod_size, hints)
+        make_best_promise(trial, run, shape, pod_size)
     elif (
         trial.world.should_search_date(run)
         and not hints.is_known_dateless(run)
@@ -102,13 +101,11 @@ def start_or_promise(trial: Trial, run: RunState, hints: AdmissionHints) -> Verd
     return Verdict("Reserved", causes)
 
 
-def make_best_promise(trial: Trial, run: RunState, pod_size: int, hints: AdmissionHints) -> None:
+def make_best_promise(trial: Trial, run: RunState, shape: GangShape, pod_size: int) -> None:
     """Promises the Run its earliest start: beside all promises, before the family, or after a recall."""
     checkpoint = trial.checkpoint()
-    options: list[StartOption] = []
-    if hints.may_start_by_recall(run) and run.shape is not None:
-        start = StartAttempt(trial, run, run.shape.min, pod_size, after_notice=True)
-        options = recall_options(trial, [run], start.recall)
+    start = StartAttempt(trial, run, shape.min, pod_size, after_notice=True)
+    options = recall_options(trial, [run], start.recall)
 
     def promise_beside_others() -> None:
         if not promise_before_family(trial, run, pod_size):

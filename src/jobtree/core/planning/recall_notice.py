@@ -7,6 +7,7 @@ with probability 1, and all that has to go for the start goes in one decision.
 
 from collections.abc import Callable, Sequence
 
+from jobtree.api.schema.quantities import SECOND
 from jobtree.core.availability.start_search import DomainGpus, StartOption
 from jobtree.core.funding.future_funding import FundingSplit
 from jobtree.core.model.gpu_lease import EnvelopeKey
@@ -23,7 +24,7 @@ from jobtree.core.world.world import World
 def recall_options(trial: Trial, members: Sequence[RunState], start: Callable[[], bool]) -> list[StartOption]:
     """Returns the start of each member at its least width once recalled Runs have stopped, or nothing."""
     world, checkpoint = trial.world, trial.checkpoint()
-    safe = runs_with_notice(trial, members, world.now)
+    safe = runs_with_notice(trial, members, world.now + SECOND)
     flavor = world.fleet.flavor(members[0].flavor)
     room = flavor.free + flavor.opportunistic_slots + sum(world.runs[key].width for key in safe)
     starts = {key: world.runs[key].since or 0 for key in safe}

@@ -109,7 +109,14 @@ class StartAttempt:
             self._world, self._run, self._width, self._pod_size, self._now, anywhere=True
         ):
             return False  # payers that pay only on some nodes do not count
-        actions = recalls_for_start(self._trial, self._run, self._now, self._width, self._pod_size)
+        actions = recalls_for_start(
+            self._trial,
+            self._run,
+            self._now,
+            self._width,
+            self._pod_size,
+            after_notice=self._after_notice,
+        )
         return self._may_make_room(actions) and reclaim_least(
             self._trial,
             actions,
