@@ -1,4 +1,4 @@
-"""Lists what could give way to a promise, as the case that is resolved, in the order of section 6."""
+"""Lists what may be reclaimed for a promise, as the case that is resolved, in the order of section 6."""
 
 from collections.abc import Iterator
 

@@ -1,6 +1,7 @@
 """Resolves a promise that is due and starts its Run (section 6).
 
-Everything that gives way is decided before anything ends. If the Run cannot start, all of it is rolled back.
+Everything that must end for the start is decided before anything ends. If the Run cannot start, all of it is
+rolled back.
 """
 
 from collections.abc import Container, Sequence

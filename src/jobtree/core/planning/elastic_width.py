@@ -272,7 +272,11 @@ def add_spares(trial: Trial, run: RunState) -> list[Cause]:
         if group not in domains or not layout.place_spares(group, pods, domains[group]):
             trial.rollback(checkpoint)
     missing = sum(run.missing_spares().values()) * pod_size
-    return [Cause(Reason.SPARE_MISSING, "no room or no money", 0, missing)] if missing else []
+    return (
+        [Cause(Reason.SPARE_MISSING, "no node or no envelope has room for them", 0, missing)]
+        if missing
+        else []
+    )
 
 
 # Shrinking

@@ -11,6 +11,7 @@ from jobtree.api.schema.quantities import MILLI
 from jobtree.core.accounts.envelope_accounts import GPU_HOUR, EnvelopeState
 from jobtree.core.availability.payer_placement import payer_placements, payers_in_slice
 from jobtree.core.availability.start_search import StartSearch
+from jobtree.core.funding.conditional_promise import is_conditional
 from jobtree.core.funding.cover import committed_duration
 from jobtree.core.funding.future_funding import FundingSplit, funding_at
 from jobtree.core.funding.future_recall import family_reservations, recallable_from
@@ -20,7 +21,7 @@ from jobtree.core.lottery.resolution import Case
 from jobtree.core.model.gpu_lease import EnvelopeKey
 from jobtree.core.model.promise import Promise
 from jobtree.core.operations.payer_changes import newest_first
-from jobtree.core.operations.promise_changes import placeable_ever
+from jobtree.core.operations.promise_changes import placeable_ever, search_start
 from jobtree.core.operations.reclaim import own_envelopes, recallable_leases
 from jobtree.core.operations.victims import PromiseCase
 from jobtree.core.reporting.promise_sequence import StartForecast, start_forecast
@@ -43,6 +44,7 @@ class ReservationForecast(msgspec.Struct, frozen=True):
     funding_deficit: int
     remedies: tuple[ForecastRemedy, ...]
     odds: dict[str, int]  # kill probabilities in thousandths, by UID of the Run
+    firm_start: int | None = None  # of a conditional promise: when its Run could start without the family
 
     def conflict_set(self) -> list[RunState]:
         runs = {run.key: run for remedy in self.remedies for run in remedy.runs}
@@ -66,7 +68,18 @@ def forecast(world: World, run: RunState) -> ReservationForecast:
             *(() if promise.recalls else recall_remedies(world, run, lacking)),
         ),
         odds=odds_of_all_at_risk(start),
+        firm_start=firm_start(world, run, promise) if is_conditional(world, promise) else None,
     )
+
+
+def firm_start(world: World, run: RunState, promise: Promise) -> int | None:
+    """Returns when the Run could start on own budget and that of sponsors alone, as far as is known (C14).
+
+    Nothing is held for it.
+    """
+    firm = [payer.envelope.key for payer in payer_candidates(world, run) if payer.class_ != "Shared"]
+    option = search_start(world, run, promise.pod_size, None, payers=frozenset(firm)) if firm else None
+    return None if option is None else option.at
 
 
 def deficit_now(world: World, promise: Promise, promise_case: PromiseCase) -> int:
@@ -137,7 +150,7 @@ def lottery_gpus(case: Case) -> int:
 
 
 def odds_of_all_at_risk(start: StartForecast) -> dict[str, int]:
-    """Returns the probability to be stopped of all that give way: 0 for who only loses spares or steps."""
+    """Returns the probability to be stopped of all victims: 0 for a Run that loses only spares or steps."""
     takings = start.case.takings
     taken = takings if start.taken is None else [takings[index] for index in start.taken]
     return dict.fromkeys((taking.run for taking in taken), 0) | start.odds

@@ -86,7 +86,7 @@ class DecisionWriter:
     async def _commit(self, batch: DecisionWrites) -> None:
         if batch.without_reservation:
             raise WriteRefusedError(
-                "a promise came due before its Reservation could be written: it is made anew"
+                "a promise came due before its Reservation could be written: it is made again"
             )
         committed: set[str] = set()
         if batch.resolution is not None:

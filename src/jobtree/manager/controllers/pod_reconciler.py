@@ -40,7 +40,7 @@ from jobtree.manager.pods.rank_environment import needs_service
 RETRY_MS = 5_000
 LARGE_BYTES = 64 * 1024  # of a template
 LARGE_AT_ONCE = 2  # many large pods at once would keep the API server from other requests
-UNSTUCK = "mend what it needs, or cancel the Run and submit it with another template"
+UNSTUCK = "repair what it needs, or cancel the Run and submit it with another template"
 
 
 class UnfitTemplateError(Exception):

@@ -21,7 +21,7 @@ from jobtree.manager.webhook.webhook_service import Webhook
 
 STALE_SECONDS = 90.0
 STUCK_SECONDS = 60.0
-NO_POLICY = "the policy cannot be read, and nothing is decided until it is mended"
+NO_POLICY = "the policy cannot be read, and nothing is decided until it is repaired"
 
 
 class Health:

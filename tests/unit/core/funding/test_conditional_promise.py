@@ -2,9 +2,10 @@
 
 import pytest
 
+from jobtree.api.schema.quantities import HOUR
 from jobtree.core.funding.conditional_promise import is_conditional, owners_counted_on
 from jobtree.core.reporting.reservation_codec import promise_from_reservation, reservation_object
-from tests.unit.core.build import budget, envelope, nodes, run
+from tests.unit.core.build import T0, budget, envelope, nodes, run
 from tests.unit.core.lab import Lab
 
 LENDING = {"allow": True, "to": ["*"]}
@@ -62,3 +63,18 @@ def test_promise_that_a_window_sets_stays_window_aligned_when_it_is_conditional(
     assert reservation.status.forecast.confidence == "conditional"
     assert promise.window_aligned
     assert promise_from_reservation(reservation, lab["waits"]) == promise
+
+
+def test_a_conditional_promise_tells_a_later_firm_start() -> None:
+    """C14: from hour 4 on its own budget would do. With the family's budget it starts two hours earlier."""
+    lab = Lab(nodes("nv-a", 2), budget("org"), budget("org:a", 8), budget("org:b", 8))
+    lab.submit(run("mine", "org:a", 8, max_duration="4h"), run("theirs", "org:b", 8, max_duration="2h"))
+    lab.submit(run("next", "org:a", 8, at=1))
+    assert lab.promised_at("next") == 2 * HOUR
+    assert lab.forecast("next").firm_start == T0 + 4 * HOUR
+
+
+def test_a_firm_promise_tells_no_other_start() -> None:
+    lab = Lab(nodes("nv-a", 1), budget("org:a", 8))
+    lab.submit(run("mine", "org:a", 8, max_duration="4h"), run("next", "org:a", 8, at=1))
+    assert (lab.promised_at("next"), lab.forecast("next").firm_start) == (4 * HOUR, None)

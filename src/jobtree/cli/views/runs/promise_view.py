@@ -38,6 +38,8 @@ def facts(
 ) -> Iterator[tuple[str, str]]:
     """Yields the name and the text of each fact about a promise, in order."""
     yield "earliestStart", earliest_start(places, promise)
+    if forecast.firm_start is not None:
+        yield "firm start", f"{format_time(forecast.firm_start)}, on own budget alone"
     if expected is not None and (promise.at is None or expected.p50 < promise.at):
         yield "expectedStart", f"p50 {format_time(expected.p50)}, p90 {format_time(expected.p90)}"
     if promise.domain_gpus:
