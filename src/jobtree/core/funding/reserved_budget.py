@@ -123,8 +123,8 @@ def _kept_without_date(world: World, envelope: EnvelopeState, run_key: RunKey) -
     if not envelope.undated_promises:
         return 0
     first_turn, first = envelope.undated_promises[0]
-    run = world.runs[run_key]
-    if envelope.turn(run.owner, run.creation_order) <= first_turn:
+    run = world.runs.get(run_key)  # None: any Run, however far behind in line
+    if run is not None and envelope.turn(run.owner, run.creation_order) <= first_turn:
         return 0
     return envelope.charge_of(envelope.promises[first])
 

@@ -22,7 +22,7 @@ from jobtree.core.operations.promise_changes import (
     search_start,
     with_option,
 )
-from jobtree.core.operations.reclaim import own_envelopes
+from jobtree.core.operations.reclaim import end_if_in_the_way, own_envelopes
 from jobtree.core.operations.stage_gang_promise import find_common_instant, members_by_precedence
 from jobtree.core.operations.trial import Trial
 from jobtree.core.runs.run_state import RunState
@@ -135,6 +135,7 @@ def move_behind_all(trial: Trial, gang: Gang) -> None:
     for run, promise in zip(runs, promises, strict=True):
         option = search_start(world, run, promise.pod_size, promise.precedence)
         replace_promise(trial, run, promise, with_option(world, run, promise, option), Reason.OWNER_NEEDS)
+        end_if_in_the_way(trial, run)
 
 
 def is_paid_by_owner(run: RunState) -> bool:

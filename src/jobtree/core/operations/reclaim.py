@@ -14,7 +14,12 @@ from jobtree.core.availability.shrink_steps import LeasePart
 from jobtree.core.funding.cover import payable_gpus
 from jobtree.core.model.gpu_lease import GpuLease, RunKey, lease_number, pods_of
 from jobtree.core.model.reasons import Cause, Reason
-from jobtree.core.operations.payer_changes import change_payer, change_payer_of_gpus, newest_first
+from jobtree.core.operations.payer_changes import (
+    change_payer,
+    change_payer_of_gpus,
+    keeps_other_promises,
+    newest_first,
+)
 from jobtree.core.operations.trial import Trial
 from jobtree.core.runs.run_state import PodSlots, RunState
 from jobtree.core.world.world import World
@@ -278,6 +283,12 @@ def requeue(trial: Trial, run: RunState, at: int, cause: Cause, reason: ClosureR
         if member.phase == "Running":
             trial.begin_action("Requeue", member, at, cause)
             close_all(trial, list(member.leases.values()), at, reason)
+
+
+def end_if_in_the_way(trial: Trial, run: RunState) -> None:
+    """Ends provisional work whose promise has moved later, if other promises cannot be kept beside it."""
+    if run.provisional and run.phase == "Running" and not keeps_other_promises(trial.world, run):
+        requeue(trial, run, trial.world.now, Cause(Reason.RECLAIMED), "Reclaimed")
 
 
 def close_all(trial: Trial, leases: Sequence[GpuLease], at: int, reason: ClosureReason) -> None:

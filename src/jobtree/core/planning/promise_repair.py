@@ -7,7 +7,7 @@ Run uses counts until its own promise is due.
 
 from jobtree.core.model.reasons import Cause, Reason
 from jobtree.core.operations.promise_changes import broken_reason_and_certainty, replace_payers
-from jobtree.core.operations.reclaim import requeue
+from jobtree.core.operations.reclaim import end_if_in_the_way, requeue
 from jobtree.core.operations.stage_gang_promise import search_again_for_gang
 from jobtree.core.operations.trial import Trial
 from jobtree.core.runs.run_state import RunState
@@ -44,6 +44,7 @@ def repair_promise(trial: Trial, run: RunState) -> bool:
         search_again_as_if_released(trial, run, reason)
     else:
         search_again_for_gang(trial, run, reason)
+        end_if_in_the_way(trial, run)
     return True
 
 
