@@ -37,15 +37,16 @@ SAID_EVERY_S = 20
 
 
 class PromiseDetails(PromiseLog):
-    """Also lists the Runs that were told a conditional date, and every slip with its Run."""
+    """Also knows every date that a Run was told: when it was told first, and whether it was conditional."""
 
     def __init__(self, checkpoint: int | None, min_runtime: int) -> None:
         super().__init__(checkpoint, min_runtime)
-        self.conditional_runs: set[RunKey] = set()
+        self.told: dict[tuple[RunKey, int], tuple[int, bool]] = {}
 
     def note(self, action: Action, paid_width: int, *, conditional: bool) -> None:
-        if conditional and action.promise is not None and action.promise.at is not None:
-            self.conditional_runs.add(action.run_key)
+        promise = action.promise
+        if promise is not None and promise.at is not None and action.kind in ("Reserve", "Move"):
+            self.told.setdefault((action.run_key, promise.at), (action.at, conditional))
         super().note(action, paid_width, conditional=conditional)
 
 
@@ -100,7 +101,8 @@ class Promises:
         self.conditional += log.conditional.kept + log.conditional.broken
         self.misses += [(name, miss) for miss in log.misses]
         self.promised_wait += sum(log.promised_waits)
-        times = (not_running(replay.meter, int(name)) for _, name in log.conditional_runs)
+        told = {name for ((_, name), _), (_, conditional) in log.told.items() if conditional}
+        times = (not_running(replay.meter, int(name)) for name in told)
         self.worst_conditional = max(self.worst_conditional, *times, 0)
 
     @property

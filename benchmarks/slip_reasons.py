@@ -40,12 +40,11 @@ class Break(NamedTuple):
 
 
 class CheckedReplay(DetailedReplay):
-    """A replay without some jobs that records when dates were told, and which slipped."""
+    """A replay without some jobs that records which dates slipped."""
 
     def __init__(self, setup: ReplaySetup, removed: Collection[int] = ()) -> None:
         super().__init__(setup)
         self._removed = frozenset(removed)
-        self.told: dict[tuple[RunKey, int], tuple[int, bool]] = {}  # instant, conditional
         self._slips: list[tuple[RunKey, int, str]] = []
 
     def submit(self, job: int) -> None:
@@ -62,18 +61,16 @@ class CheckedReplay(DetailedReplay):
                 known = (action.run_key, slip.before or 0, slip.reason)
                 if slip.before is not None and known not in self._slips:
                     self._slips.append(known)
-            if promise.at is not None:
-                conditional = action.run_key in self.promises.conditional_runs
-                self.told.setdefault((action.run_key, promise.at), (action.at, conditional))
 
     def breaks(self) -> list[Break]:
         """Returns every date that slipped or was not kept, each once."""
         missed = [(miss.run_key, miss.due, miss.reason) for miss in self.promises.misses]
         found = {(run_key, date): reason for run_key, date, reason in (*missed, *self._slips)}
+        told = self.promises.told
         return [
-            Break(run_key, date, *self.told[run_key, date], reason)
+            Break(run_key, date, *told[run_key, date], reason)
             for (run_key, date), reason in found.items()
-            if (run_key, date) in self.told
+            if (run_key, date) in told
         ]
 
 

@@ -108,7 +108,7 @@ def second_job(*, outage: bool) -> tuple[ReplaySetup, Break]:
     replay = CheckedReplay(setup)
     run(replay)
     date, (told, conditional) = next(
-        (date, said) for (run_key, date), said in replay.told.items() if run_key == ("trace", "1")
+        (date, said) for (run_key, date), said in replay.promises.told.items() if run_key == ("trace", "1")
     )
     return setup, Break(("trace", "1"), date, told, conditional, "")
 
