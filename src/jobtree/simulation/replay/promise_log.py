@@ -33,6 +33,7 @@ class TrackedPromise(msgspec.Struct):
 
     created: int  # the creation time of the Run
     due: int | None = None  # the earliest date ever shown
+    shown_at: int | None = None  # when that date was shown first
     gpus: int = 0  # the width promised for that date
     conditional: bool = False
     slips: int = 0  # of the present Reservation, already counted
@@ -100,7 +101,7 @@ class PromiseLog:
             self._started[run_key] = action.at
             self._new_starts.append(run_key)
         if promise is not None and action.kind in ("Reserve", "Move"):
-            self._tell(run_key, promise, conditional=conditional, is_new=action.kind == "Reserve")
+            self._tell(action, promise, conditional=conditional)
         elif action.kind == "Withdraw" and action.cause.reason in (Reason.CANCELLED, Reason.EDITED):
             self._withdraw(run_key)
 
@@ -175,20 +176,24 @@ class PromiseLog:
         tracked = self._tracked.pop(run_key, None)
         self.withdrawn += tracked is not None and tracked.due is not None and not tracked.judged
 
-    def _tell(self, run_key: RunKey, promise: Promise, *, conditional: bool, is_new: bool) -> None:
-        """A Reservation is made, or moves."""
-        tracked = self._tracked.get(run_key)
-        if is_new:
+    def _tell(self, action: Action, promise: Promise, *, conditional: bool) -> None:
+        """A Reservation is made, or moves. Of the dates that one pass gives it, only the last is shown."""
+        run_key, tracked = action.run_key, self._tracked.get(action.run_key)
+        if action.kind == "Reserve":
             self.made += 1
             if tracked is None or tracked.judged:  # the promises of the former wait are over
                 tracked = self._tracked[run_key] = TrackedPromise(promise.creation_order[0])
             tracked.slips = 0
         if tracked is None:
             return
-        for slip in promise.slips[tracked.slips :]:
+        new_slips = promise.slips[tracked.slips :]
+        for slip in new_slips:
             self.slip_reasons[slip.reason] = self.slip_reasons.get(slip.reason, 0) + 1
             tracked.slipped, tracked.reason = True, slip.reason
         tracked.slips = len(promise.slips)
+        if action.kind == "Move" and tracked.shown_at == action.at and not new_slips:
+            tracked.due = None
         if promise.at is not None and (tracked.due is None or promise.at < tracked.due):
-            tracked.due, tracked.gpus, tracked.conditional = promise.at, promise.width, conditional
+            tracked.due, tracked.shown_at = promise.at, action.at
+            tracked.gpus, tracked.conditional = promise.width, conditional
             heappush(self._due, (promise.at, run_key))

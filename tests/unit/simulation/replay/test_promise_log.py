@@ -122,6 +122,12 @@ CASES = (
         {"Edited": 1},
     ),
     Case(
+        "a date that the same pass moved was never shown",
+        lambda run: run.told(0, HOUR).moved(0, 2 * HOUR).starts(2 * HOUR).ends(9 * HOUR),
+        1,
+        {},
+    ),
+    Case(
         "is out a second after its date",
         lambda run: run.told(0, HOUR).starts(HOUR).stops(HOUR + 1000),
         0,
