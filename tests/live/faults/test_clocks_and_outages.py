@@ -1,4 +1,4 @@
-"""Most nodes are lost together; a clock is corrected. The cluster is not shared: all its leases suffer."""
+"""Most nodes are lost together, a spare is used, a clock is corrected, on a cluster that nobody shares."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +7,7 @@ import pytest
 
 from tests.live.cluster.control_plane import ControlPlane
 from tests.live.cluster.server_process import wait_until
+from tests.live.crds.manifests import Manifest
 from tests.live.faults.fault_cluster import FaultCluster
 from tests.live.manager import shifted_manager
 from tests.live.manager.installation import SHORT_NOTICE_POLICY, set_policy
@@ -54,6 +55,36 @@ def test_nothing_moves_when_most_nodes_are_lost_together(lone_cluster: FaultClus
             tenant.fleet.restore_node(node)
         tenant.finish("held")
         tenant.await_phase("Completed", "held")
+
+
+def test_standby_has_no_gpu_until_its_rank_is_swapped_in(lone_cluster: FaultCluster) -> None:
+    """A spare costs a quarter: nobody computes on it, with opportunistic work there or without (F1)."""
+    tenant = lone_cluster.create_tenant()
+    tenant.add_nodes("nv-a", 3)
+    tenant.create_budget("a", 24)
+    lone_cluster.delete_election_lease()
+    with lone_cluster.start_manager():
+        tenant.create_run("spared", "a", 16, spares=1)
+        tenant.await_running_pods("spared", 3)
+        gpus = {pod["metadata"]["name"]: gpus_of(pod) for pod in tenant.pods("spared")}
+        (standby,) = [name for name in gpus if "-spare-" in name]
+        assert sorted(gpus.values()) == [0, 8, 8]
+        assert gpus[standby] == 0
+        nodes = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in tenant.pods("spared")}
+        spare_node = nodes.pop(standby)
+        tenant.fleet.remove_node(min(nodes.values()))
+
+        def swapped() -> bool:
+            pods = [pod for pod in tenant.running_pods("spared") if pod["spec"]["nodeName"] == spare_node]
+            return [gpus_of(pod) for pod in pods] == [8]
+
+        wait_until(swapped, "the rank runs on the GPUs of the spare")
+        tenant.cancel("spared")
+
+
+def gpus_of(pod: Manifest) -> int:
+    resources = pod["spec"]["containers"][0].get("resources", {})
+    return int(resources.get("limits", {}).get("nvidia.com/gpu", 0))
 
 
 def test_runs_start_and_leases_do_not_overlap_when_a_clock_that_was_ahead_is_corrected(

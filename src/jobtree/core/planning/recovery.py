@@ -167,7 +167,7 @@ class Recovery:
         )
 
     def _spare_pods(self, group: int, lost: Losses) -> list[tuple[GpuLease, list[PodSlots]]]:
-        """The group's spares that were not lost and whose nodes take pods."""
+        """The group's spares that were not lost, whose nodes take pods and have their GPUs."""
         spares = [
             lease for lease in self.run.leases.values() if lease.role == "Spare" and lease.group == group
         ]
@@ -177,7 +177,9 @@ class Recovery:
                 [
                     pod
                     for pod in pods_of(spare.slots, self.run.pod_size)
-                    if pod not in lost.get(spare.name, ()) and node_takes_pods(self.world, pod[0])
+                    if pod not in lost.get(spare.name, ())
+                    and node_takes_pods(self.world, pod[0])
+                    and not self.world.fleet.nodes[pod[0]].foreign_on_spares
                 ],
             )
             for spare in sorted(spares, key=lease_number)

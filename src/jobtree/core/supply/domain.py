@@ -118,7 +118,7 @@ class Domain:
                 if names is None or name in names:
                     state = self.nodes[name]
                     pods = state.pod_capacity(demand)
-                    free = state.free + (state.free_spare_mask.bit_count() if demand.may_use_spares else 0)
+                    free = state.free_with_spares if demand.may_use_spares else state.free
                     if pods:
                         grouped.setdefault((free, pods), []).append(name)
         return [(free, pods, sorted(group)) for (free, pods), group in sorted(grouped.items())]

@@ -81,6 +81,18 @@ class NodeSlots:
         """Spare slots that no opportunistic work uses."""
         return self.spare & ~self.leased
 
+    @property
+    def free_with_spares(self) -> int:
+        """GPUs that are free or held by a spare alone, without those that foreign pods use."""
+        if not self.is_schedulable:
+            return 0
+        return max(0, (self.free_mask | self.free_spare_mask).bit_count() - self.foreign)
+
+    @property
+    def foreign_on_spares(self) -> bool:
+        """Whether foreign pods use GPUs of spares, whose standby pods ask for none (F1)."""
+        return bool(self.spare) and self.foreign > self.free_mask.bit_count()
+
     def set_slots(self, mask: int, role: str, sign: int) -> None:
         """Marks slots as taken in that role; with sign −1, as released."""
         if role == "Spare":
@@ -94,10 +106,7 @@ class NodeSlots:
 
     def pod_capacity(self, demand: PodDemand) -> int:
         """Returns how many such pods fit now (P1), if the node admits them."""
-        free = self.free
-        if demand.may_use_spares and self.is_schedulable:
-            free += self.free_spare_mask.bit_count()
-        pods = free // demand.size
+        pods = (self.free_with_spares if demand.may_use_spares else self.free) // demand.size
         cpu, memory = demand.cpu_milli, demand.memory_bytes
         if cpu and pods * cpu > self.cpu:
             pods = self.cpu // cpu

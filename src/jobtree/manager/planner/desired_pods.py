@@ -17,12 +17,9 @@ class PodSetTracker:
         self._uids: dict[RunKey, set[str]] = {}  # of these Runs; a name may have been given again
         self._touched: set[RunKey] = set()  # Runs with an action
         self._changed: set[RunKey] = set()  # Runs whose objects changed
-        self._runs_with_spares: set[RunKey] = set()
-        self._leases_changed = False
 
     def mark_changed(self, action: Action) -> None:
         self._touched.add(action.run_key)
-        self._leases_changed = self._leases_changed or bool(action.opens or action.closes)
 
     def mark_all_changed(self) -> None:
         self._touched.update(self._world.runs)
@@ -42,10 +39,6 @@ class PodSetTracker:
         """
         touched = self._touched | warned
         runs = [self._world.runs[key] for key in touched if key in self._world.runs]
-        self._runs_with_spares -= touched
-        self._runs_with_spares |= {run.key for run in runs if has_spares(run)}
-        if self._leases_changed:
-            runs += [self._world.runs[key] for key in self._runs_with_spares if key in self._world.runs]
         current = {run.uid: self._desired_pods(run, risks) for run in runs}
         for key in touched | self._changed:
             for uid in sorted(self._uids.get(key, ())):
@@ -54,7 +47,7 @@ class PodSetTracker:
                     current[uid] = DesiredPods(previous.run, NO_PODS)
                 elif previous.pod_set == NO_PODS and uid not in run_objects:
                     self._remember(uid, previous, present=False)
-        self._touched, self._changed, self._leases_changed = set(), set(), False
+        self._touched, self._changed = set(), set()
         changed = {uid: desired for uid, desired in current.items() if self._desired.get(uid) != desired}
         for uid, desired in changed.items():
             self._remember(uid, desired, present=desired.pod_set != NO_PODS or uid in run_objects)
@@ -82,16 +75,7 @@ class PodSetTracker:
         known_risks = risks.known_risks(run.key)
         return DesiredPods(
             run.run_object,
-            pod_set(run, self._spare_in_use),
+            pod_set(run),
             run.resume_at,
             known_risks.risks if known_risks else (),
         )
-
-    def _spare_in_use(self, node_name: str, mask: int) -> bool:
-        """Whether opportunistic work uses slots of a spare."""
-        node = self._world.fleet.nodes.get(node_name)
-        return node is not None and bool(node.spare & node.leased & mask)
-
-
-def has_spares(run: RunState) -> bool:
-    return any(lease.role == "Spare" for lease in run.leases.values())

@@ -25,6 +25,7 @@ from jobtree.manager.pods.rank_environment import environment, needs_service
 ObjectBody = dict[str, Any]
 
 STANDBY = ["sh", "-c", "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait $!; done"]
+NO_GPUS = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
 RISK_VOLUME = "jobtree-risk"
 RISK_DIRECTORY = "/etc/jobtree"
 
@@ -161,12 +162,15 @@ def become_rank(run: Run, pod_set: PodSet, placement: PodPlacement, spec: Object
 
 
 def become_standby(spec: ObjectBody, chosen: str) -> None:
-    """Makes a pod that keeps its image and its GPUs ready, and runs nothing of the template."""
+    """Makes a pod that keeps its image ready, runs nothing of the template, and reaches no GPU.
+
+    The NVIDIA runtime gives all GPUs of the node to an image that asks for them in its environment (F1).
+    """
     container = gpu_container(spec, chosen)
     kept = {
         key: container[key] for key in ("name", "image", "imagePullPolicy", "resources") if key in container
     }
-    spec["containers"] = [{**kept, "command": STANDBY}]
+    spec["containers"] = [{**kept, "command": STANDBY, "env": NO_GPUS}]
     spec["restartPolicy"] = "Always"
     for part in ("initContainers", "volumes", "hostname", "subdomain"):
         spec.pop(part, None)

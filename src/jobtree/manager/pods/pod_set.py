@@ -1,16 +1,14 @@
 """Derives the pods that a Run must have, and their nodes, from its leases.
 
-Each rank has one pod, and so has each standby of a spare. While opportunistic work uses the slots of a spare,
-its standby pod asks for no GPUs, because the kubelet counts them (F1).
+Each rank has one pod, and so has each standby of a spare. A standby pod asks for no GPUs: a spare costs less
+than a rank, and opportunistic work may use its slots (F1). The rank that is swapped in has a pod of its own.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
 from jobtree.core import RunState, lease_number, pods_of
-
-SpareInUse = Callable[[str, int], bool]  # whether opportunistic work uses these slots of a node
 
 
 class PodPlacement(msgspec.Struct, frozen=True):
@@ -59,11 +57,11 @@ class PodSet(msgspec.Struct, frozen=True):
 NO_PODS = PodSet(0, 0, ())
 
 
-def pod_set(run: RunState, spare_in_use: SpareInUse) -> PodSet:
+def pod_set(run: RunState) -> PodSet:
     """Returns the pods that a Run must have; none if it does not run."""
     if run.phase != "Running" or not run.rank_slots:
         return NO_PODS
-    return PodSet(run.attempt, run.pod_size, (*rank_placements(run), *standby_placements(run, spare_in_use)))
+    return PodSet(run.attempt, run.pod_size, (*rank_placements(run), *standby_placements(run)))
 
 
 def rank_placements(run: RunState) -> Iterator[PodPlacement]:
@@ -72,12 +70,10 @@ def rank_placements(run: RunState) -> Iterator[PodPlacement]:
         yield PodPlacement(part, node, mask.bit_count(), group, rank, group_rank)
 
 
-def standby_placements(run: RunState, spare_in_use: SpareInUse) -> Iterator[PodPlacement]:
+def standby_placements(run: RunState) -> Iterator[PodPlacement]:
     """Standby pods are named after their lease, because they stay through attempts."""
     for lease in sorted(run.leases.values(), key=lambda lease: lease.name):
         if lease.role != "Spare":
             continue
-        for number, (node, mask) in enumerate(pods_of(lease.slots, run.pod_size)):
-            idle = spare_in_use(node, mask)
-            part = f"spare-{lease_number(lease)}-{number}" + ("-idle" if idle else "")
-            yield PodPlacement(part, node, 0 if idle else mask.bit_count(), lease.group)
+        for number, (node, _) in enumerate(pods_of(lease.slots, run.pod_size)):
+            yield PodPlacement(f"spare-{lease_number(lease)}-{number}", node, 0, lease.group)

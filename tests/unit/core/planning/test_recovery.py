@@ -6,7 +6,7 @@ import pytest
 from jobtree.api.kubernetes.node import Node
 from jobtree.api.schema.quantities import HOUR, MINUTE
 from jobtree.core.runs.run_state import GroupRank, PodSlots
-from tests.unit.core.build import T0, budget, envelope, node, nodes, run, tree
+from tests.unit.core.build import T0, budget, envelope, foreign_pod, node, nodes, run, tree
 from tests.unit.core.lab import Lab
 
 RICH = budget("org", 10_000)
@@ -454,3 +454,23 @@ def test_f4_stages_that_started_together_queue_together_when_one_loses_its_place
     lose(lab, on)
     assert (lab.phase("t-x"), lab.phase("t-y")) == ("Pending", "Pending")
     assert closures(lab, "t-y") == ["CapacityLost"]
+
+
+def test_f1_a_spare_whose_gpus_other_pods_use_is_no_help() -> None:
+    """The standby pod requests no GPU, so the scheduler may have placed a pod of others on them."""
+    lab = Lab(RICH, nodes("nv-a", 4))
+    lab.submit(run("r", "org", 16, spares=1))
+    assert lab.on("r", "Spare") == {"nv-a-02": 8}
+    lab.put(foreign_pod("nv-a-02", 1))
+    lose(lab, "nv-a-00")
+    assert (opened(lab, "r", "Swap"), opened(lab, "r", "Recover")) == ({}, {"nv-a-03": 8})
+
+
+def test_f1_opportunistic_work_does_not_use_gpus_of_a_spare_that_other_pods_use() -> None:
+    lab = Lab(budget("org", 10), budget("lab", 1), nodes("nv-a", 2))
+    lab.submit(run("r", "org", 8, spares=1))
+    lab.put(foreign_pod("nv-a-01", 1))
+    lab.submit(run("guest", "lab", 8, opportunistic=True, at=1))
+    lab.submit(run("small", "lab", 4, opportunistic=True, at=2))
+    assert lab.phase("guest") != "Running"
+    assert lab.on("small", "Opportunistic") == {"nv-a-01": 4}

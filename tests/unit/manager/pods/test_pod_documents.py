@@ -16,7 +16,7 @@ from tests.unit.core.build import run
 
 UID = "1f0c22aa-0000-4000-8000-000000000000"
 POD_SET = PodSet(2, 8, (PodPlacement("0-0-2", "n1", 8, 0, 0, 0), PodPlacement("1-0-2", "n2", 8, 1, 1, 0)))
-STANDBY = PodPlacement("spare-3-0", "n3", 8, 0)
+STANDBY = PodPlacement("spare-3-0", "n3", 0, 0)
 TEMPLATE: dict[str, Any] = {
     "metadata": {"labels": {"app": "mine"}, "annotations": {"note": "kept"}},
     "spec": {
@@ -159,15 +159,14 @@ def test_rank_reads_its_risk_in_a_file() -> None:
     assert {"name": "jobtree-risk", "mountPath": "/etc/jobtree", "readOnly": True} in mounts
 
 
-def test_standby_pod_has_image_and_gpus_and_runs_nothing_of_the_template() -> None:
+def test_f1_standby_pod_has_the_image_and_no_gpu_and_runs_nothing_of_the_template() -> None:
+    """The NVIDIA runtime gives GPUs to every image that asks for them in its environment."""
     spec = pod_document(trainer(), POD_SET, STANDBY, defaults())["spec"]
     (container,) = spec["containers"]
     assert (container["image"], container["command"][0]) == ("train:1", "sh")
-    assert container["resources"]["limits"] == {"nvidia.com/gpu": "8"}
-    assert "env" not in container
+    assert "nvidia.com/gpu" not in str(container.get("resources"))
+    assert container["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
     assert "initContainers" not in spec
-    idle = pod_document(trainer(), POD_SET, PodPlacement("spare-3-0-idle", "n3", 0, 0), defaults())
-    assert "resources" not in idle["spec"]["containers"][0]
 
 
 def test_service_selects_the_ranks_of_its_run_before_they_are_ready() -> None:
