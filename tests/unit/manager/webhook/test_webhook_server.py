@@ -212,6 +212,8 @@ def test_compressed_body_is_not_expanded() -> None:
 def test_refusal_is_counted_and_no_claim_is_logged_when_clients_are_unknown() -> None:
     async def steps() -> None:
         async with running_server() as under_test:
+            before = 'jobtree_webhook_refusals_total{path="/validate"} 0.0'
+            assert before in under_test.metrics.page().decode(), "rate() needs a zero"
             assert b" 200 " in await under_test.ask({"refuse": True})
             assert "claimed" not in under_test.log.getvalue()
             page = under_test.metrics.page().decode()
