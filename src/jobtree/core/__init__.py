@@ -135,6 +135,8 @@ if TYPE_CHECKING:
     )
     from jobtree.core.runs.run_allocation import (
         allocated_lease as allocated_lease,
+        build_endings as build_endings,
+        endings_in_status as endings_in_status,
         lease_from_allocation as lease_from_allocation,
         leases_in_allocation as leases_in_allocation,
     )
@@ -173,7 +175,9 @@ _EXPORTS = {
         "Account CLASSES EnvelopeState FOREVER GPU_HOUR credits_used reported_amount usage_class"
     ),
     "runs.carried_usage": "budget_status_is_ahead run_status_is_ahead sums_of",
-    "runs.run_allocation": "allocated_lease lease_from_allocation leases_in_allocation",
+    "runs.run_allocation": (
+        "allocated_lease build_endings endings_in_status lease_from_allocation leases_in_allocation"
+    ),
     "runs.run_state": "FINISHED GroupRank RankLoss RunState",
     "runs.run_tree": "child_name",
     "runs.run_verdict": "current_verdict",

@@ -191,16 +191,19 @@ def spread(count: int, samples: int = 4) -> list[int]:
 def start_of_stages_with_crash(stop_after: int) -> str:
     """Returns the phase of two stages that start together, after a crash and a cut of their Budget (J3).
 
-    The Budget is cut while no manager runs: either both stages start as it was decided, or both wait.
+    The Budget is cut while no manager runs: either both stages start as it was decided, or both wait. With 0
+    the manager dies before its first write.
     """
     server = Server()
     begin_tree(server)
     manager = Manager(server)
     manager.settle()
     finish_pods(server, "tree-prep")
-    manager = Manager(server, stop_after)
     try:
-        manager.settle()
+        if stop_after:
+            Manager(server, stop_after).settle()
+        else:
+            cut_budget(server)
     except StoppedError:
         cut_budget(server)
     manager = Manager(server)

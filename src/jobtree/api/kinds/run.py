@@ -36,6 +36,8 @@ from jobtree.api.schema.scalars import (
 
 MAX_STAGES = 64
 MAX_LEASES = 4096
+MAX_ENTRIES = 16_384  # leases in their short form
+MAX_ENTRY_LENGTH = 400
 MAX_SLOT_RANGES = 12_500
 
 Phase = Literal["Pending", "Waiting", "Reserved", "Running", "Completed", "Failed"]
@@ -206,14 +208,49 @@ class AllocatedLease(Wire):
     reason: OpenReason
 
 
+class AllocationTerms(Wire):
+    """The fields that many leases of a Run share."""
+
+    role: Role
+    class_: LeaseClass
+    payer: Payer
+    start: Time
+    rate: Rate
+    reason: OpenReason
+
+
+AllocationEntry = Annotated[
+    str,
+    Meta(
+        pattern=r"^[1-9][0-9]{0,8} [0-9]{1,5} [0-9]{1,6} [a-z0-9.#,-]+\Z",
+        max_length=MAX_ENTRY_LENGTH,
+        description="a lease: its number, its terms (a position in the list), its group and its slots, "
+        'such as "17 0 3 gpu-a-01#0-7"',
+    ),
+]
+LeaseNumbers = Annotated[
+    str,
+    Meta(
+        pattern=r"^[1-9][0-9]{0,8}(-[1-9][0-9]{0,8})?\Z",
+        max_length=32,
+        description="the number of a lease in its name, or a range of them such as 1-2048",
+    ),
+]
+
+
 class Allocation(Wire):
-    """The commit point of a gang: its leases, and since when. Lease objects and pods are derived from it."""
+    """The commit point of a gang: its leases, and since when. Lease objects and pods are derived from it.
+
+    Of a gang with many leases most are in ``entries``, which are short.
+    """
 
     since: Time
     gpus_per_pod: Count
     promised_start: Time | None = None  # the date of the promise that this start keeps, or came before
     not_drawn_at: Time | None = None  # the last lottery in which it had a ticket and did not lose
     leases: Annotated[tuple[AllocatedLease, ...], Meta(max_length=MAX_LEASES)] = ()
+    terms: Annotated[tuple[AllocationTerms, ...], Meta(max_length=MAX_LEASES)] = ()
+    entries: Annotated[tuple[AllocationEntry, ...], Meta(max_length=MAX_ENTRIES)] = ()
 
 
 class Ending(Wire):
@@ -226,6 +263,14 @@ class Ending(Wire):
     end: Time
     reason: ClosureReason
     whole: AllocatedLease | None = None
+
+
+class EndedLeases(Wire):
+    """Many closed leases with one end, as ``Ending`` lists a few."""
+
+    end: Time
+    reason: ClosureReason
+    numbers: Annotated[tuple[LeaseNumbers, ...], Meta(max_length=MAX_ENTRIES)]
 
 
 class FundingShare(Wire):
@@ -272,6 +317,7 @@ class Decided(Wire):
     provisional: bool = False
     allocation: Allocation | None = None
     closing: Annotated[tuple[Ending, ...], Meta(max_length=MAX_LEASES)] = ()
+    ended: Annotated[tuple[EndedLeases, ...], Meta(max_length=MAX_LEASES)] = ()
 
 
 RankPlace = Annotated[str, Meta(max_length=400)]  # "0/3 gpu-a-01#0-7": group, position in it, slots
@@ -284,6 +330,7 @@ class RunStatus(Wire):
     stages: Annotated[tuple[StageStatus, ...], Meta(max_length=MAX_STAGES)] = ()
     allocation: Allocation | None = None
     closing: Annotated[tuple[Ending, ...], Meta(max_length=MAX_LEASES)] = ()
+    ended: Annotated[tuple[EndedLeases, ...], Meta(max_length=MAX_LEASES)] = ()
     revision: Tally = 0
     decided: Annotated[tuple[Decided, ...], Meta(max_length=64)] = ()  # of a tree: stages that start together
     funding: Annotated[tuple[FundingShare, ...], Meta(max_length=256)] = ()

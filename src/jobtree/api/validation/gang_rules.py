@@ -20,6 +20,11 @@ def run_problems(run: Run) -> Iterator[Problem]:
         yield Problem(f"spec.follow.after[{position}]", run.metadata.name, "a Run cannot wait for itself")
     if spec.stages:
         yield from tree_problems(run)
+    allocation = run.status.allocation
+    for position, entry in enumerate(allocation.entries if allocation else ()):
+        if allocation and int(entry.split(" ")[1]) >= len(allocation.terms):
+            field = f"status.allocation.entries[{position}]"
+            yield Problem(field, entry, f"names terms that are not there: there are {len(allocation.terms)}")
 
 
 def _gang_or_tree(path: str, gang: Gang, stages: tuple[Gang, ...]) -> Iterator[Problem]:

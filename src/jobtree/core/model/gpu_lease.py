@@ -46,6 +46,11 @@ class GpuLease(msgspec.Struct, frozen=True):
         return self.gpus * self.rate
 
 
+def lease_name(run_name: str, uid: str, number: int) -> str:
+    """Returns the name of a lease of a Run."""
+    return f"{run_name[:200].rstrip('.')}-{uid[:8]}-{number}"
+
+
 def lease_number(lease: GpuLease) -> int:
     """Returns the number in the name of a lease, counted per Run from 1."""
     number = lease.name.rpartition("-")[2]

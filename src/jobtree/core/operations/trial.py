@@ -15,7 +15,7 @@ import msgspec
 from jobtree.api.kinds.lease import ClosureReason, LeaseClass, OpenReason, Role
 from jobtree.core.accounts.envelope_accounts import FOREVER, EnvelopeState
 from jobtree.core.model.actions import Action, LeaseClosing
-from jobtree.core.model.gpu_lease import GpuLease, RunKey, Slots, count_slots, join_pods, pods_of
+from jobtree.core.model.gpu_lease import GpuLease, RunKey, Slots, count_slots, join_pods, lease_name, pods_of
 from jobtree.core.model.outcomes import REQUEUES, ActionKind
 from jobtree.core.model.promise import Promise
 from jobtree.core.model.reasons import Cause
@@ -86,7 +86,7 @@ class Trial:
     def open(self, run: RunState, terms: LeaseTerms, slots: Slots, at: int, reason: OpenReason) -> GpuLease:
         """Opens a lease on these slots for a Run."""
         lease = GpuLease(
-            name=f"{run.key[1][:200].rstrip('.')}-{run.uid[:8]}-{run.next_lease_number()}",
+            name=lease_name(run.key[1], run.uid, run.next_lease_number()),
             run_key=run.key,
             uid=run.uid,
             owner=run.owner,

@@ -50,12 +50,14 @@ def run_status(
         return status_of_tree(world, run, warned)
     verdict = run.verdict or Verdict(run.phase)
     phase, promise = run.phase, run.promise
+    endings = run_allocation.build_endings(run.run_object, closing)
     return RunStatus(
         phase=phase,
         conditions=conditions(run, phase, verdict, warned),
         width=width_of(run),
         allocation=run_allocation.build_allocation(run),
-        closing=closing,
+        closing=endings.closing,
+        ended=endings.ended,
         revision=run.revision,
         funding=tuple(funding_status(world, run)),
         carried=carried_usage.carried_run(world.budgets, run),

@@ -102,6 +102,12 @@ class RunGraph:
             yield tree
             tree = self.tree_of(tree)
 
+    def trees_with_name(self, key: RunKey) -> Iterator[RunKey]:
+        """Yields the trees that need this name for a stage, and the trees above them."""
+        for tree in self._trees.get(key, ()):
+            yield tree
+            yield from self.trees_with_name(tree)
+
     def children(self, run: RunState) -> list[RunState]:
         """Returns the child Runs of a tree that exist."""
         return [

@@ -21,6 +21,7 @@ from jobtree.core import (
     World,
     allocated_lease,
     closed_lease_object,
+    endings_in_status,
     lease_from_allocation,
     lease_from_object,
     lease_to_object,
@@ -83,9 +84,10 @@ class LeaseObjects:
 
     def load_closing(self, run: Run) -> None:
         """Loads the endings that an earlier manager decided, and may not have written."""
-        if run.status.closing:
-            self._closing[run.metadata.uid] = {ending.lease: ending for ending in run.status.closing}
-        for ending in run.status.closing:
+        endings = endings_in_status(run)
+        if endings:
+            self._closing[run.metadata.uid] = {ending.lease: ending for ending in endings}
+        for ending in endings:
             if ending.whole is not None and ending.lease not in self.existing:
                 lease = lease_from_allocation(run, ending.whole)
                 self._opens[lease.name], self._ends[lease.name] = lease, ending

@@ -185,6 +185,7 @@ class ClusterIntake:
             self.lease_objects.leases_without_run += run.leases.values()
             self.world.drop_run(run.key)
         self.world.free_name(run_key(run_object))
+        self.changed_runs.add(run_key(run_object))
 
     def forget_run(self, run: RunState) -> None:
         """Notes that the world has dropped this Run: its finalizer can go when its leases are ended."""
@@ -302,6 +303,7 @@ def with_decision(status: RunStatus, decided: Decided) -> RunStatus:
         provisional=decided.provisional,
         allocation=decided.allocation,
         closing=decided.closing,
+        ended=decided.ended,
         revision=decided.revision,
     )
 
@@ -326,4 +328,5 @@ def decision_of(run: Run, status: RunStatus) -> Decided:
         provisional=status.provisional,
         allocation=status.allocation,
         closing=status.closing,
+        ended=status.ended,
     )

@@ -23,6 +23,7 @@ from jobtree.core import (
     Violation,
     World,
     budget_status_is_ahead,
+    build_endings,
     check_invariants,
     lease_from_object,
     run_status,
@@ -340,8 +341,13 @@ class PlanningModel:
         closing = self.lease_objects.closing(run.uid)
         if self.world.runs.get(run.key) is run:
             return run_status(self.world, run, self.status_publisher.known_risks_of(run), closing)
+        endings = build_endings(run.run_object, closing)
         return msgspec.structs.replace(  # the Run is gone from the world: only its leases change
-            run.run_object.status, allocation=None, closing=closing, revision=run.revision
+            run.run_object.status,
+            allocation=None,
+            closing=endings.closing,
+            ended=endings.ended,
+            revision=run.revision,
         )
 
 

@@ -111,6 +111,8 @@ class StatusPublisher:
         self._resume()
         reservation_writes = self.reservations.refresh(inputs_changed=inputs_changed, at_rest=at_rest)
         self._touched |= reservation_writes.touched
+        graph = self._world.run_graph
+        self._touched |= {tree for key in self._touched for tree in graph.trees_with_name(key)}
         event_notes = self._update_risks()
         statuses = self._statuses()
         budgets = self._budget_statuses(at_rest=at_rest)
@@ -213,7 +215,7 @@ class StatusPublisher:
 def timeless(status: RunStatus) -> RunStatus:
     """Returns a status without figures that time alone changes, and without the list of unwritten endings."""
     funding = tuple(msgspec.structs.replace(share, gpu_hours="0") for share in status.funding)
-    return msgspec.structs.replace(status, funding=funding, closing=())
+    return msgspec.structs.replace(status, funding=funding, closing=(), ended=())
 
 
 def timeless_usage(status: BudgetStatus) -> BudgetStatus:

@@ -19,6 +19,7 @@ from jobtree.kube.http.async_client import AsyncClient
 from jobtree.kube.installation import POLICY_NAME, account_of
 from jobtree.manager.cluster_view import ClusterView
 from jobtree.manager.webhook.admission_review import ALLOWED, AdmissionRequest, AdmissionResponse
+from jobtree.manager.webhook.object_size import size_problems
 from jobtree.manager.webhook.pod_policies import GpuClaimPolicy, GpuPodPolicy, PodPolicy
 from jobtree.manager.webhook.webhook_server import Handler
 from jobtree.manager.webhook.write_policies import RecordPolicy, RunPolicy, spend_by
@@ -65,16 +66,17 @@ class CrossObjectChecks:
         try:
             if request.plural == "budgets":
                 return self._budget(decode_object(request.after, Budget), read_old(request.before, Budget))
-            return self._run(decode_object(request.after, Run))
+            return self._run(request.after, decode_object(request.after, Run))
         except InputError as error:
             return deny(error.problems)
 
-    def _run(self, run: Run) -> AdmissionResponse:
+    def _run(self, document: dict[str, Any], run: Run) -> AdmissionResponse:
         def named(name: str) -> Run | None:
             held = self._view.runs.named(name, run.metadata.namespace)
             return held.value if held else None
 
-        problems = [
+        problems: list[Problem | str] = [
+            *size_problems(document, run),
             *policy_problems(run, self._max_grace_ms()),
             *run_reference_problems(run, named),
         ]

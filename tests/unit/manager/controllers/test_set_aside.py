@@ -193,5 +193,6 @@ def test_run_that_has_the_name_of_a_stage_is_left_alone() -> None:
     manager.settle()
     assert "stages" not in server.run("t-prep")["spec"]
     assert server.run("t-prep")["metadata"]["ownerReferences"][0]["name"] == "t"
-    assert server.run("t")["status"].get("reason", "") == ""
+    status = server.run("t")["status"]
+    assert (status["phase"], status.get("reason", "")) == ("Running", "")
     assert manager.violations == []

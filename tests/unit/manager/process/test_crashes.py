@@ -25,4 +25,4 @@ def test_outcome_is_the_same_when_the_manager_dies_after_some_write(name: str) -
 
 def test_stages_start_together_or_not_at_all_when_the_manager_dies() -> None:
     """The Budget is cut before the next manager starts (J3)."""
-    assert {start_of_stages_with_crash(number) for number in (1, 4, 8, 16)} == {"Reserved", "Running"}
+    assert {start_of_stages_with_crash(number) for number in (0, 1, 4, 8, 16)} == {"Reserved", "Running"}

@@ -59,6 +59,26 @@ def test_template_is_checked_against_the_present_policy(view: ClusterView) -> No
     assert review(handler, request).allowed
 
 
+def test_run_that_leaves_no_room_for_its_status_is_refused(view: ClusterView) -> None:
+    """H2: with its size, what its status needs, and the limit."""
+    handler = CrossObjectChecks(view, "jobtree-system").review
+
+    def answer(size: int, gpus: int) -> Any:  # noqa: ANN401  the response
+        env = [{"name": "A", "value": "x" * size}]
+        template = {"spec": {"containers": [{"name": "main", "image": "i", "env": env}]}}
+        resources = {"gpuType": "H100-80GB", "totalGPUs": gpus, "gpusPerPod": 8}
+        run = run_document(template=template, resources=resources)
+        return review(handler, admission_request("CREATE", "runs", run))
+
+    assert answer(1_400_000, 8).allowed
+    assert answer(100_000, 65_536).allowed
+    refused = answer(300_000, 65_536)
+    assert (refused.allowed, refused.code) == (False, 422)
+    assert "1327104 bytes are kept for the status (8192 pods)" in refused.message
+    assert "at most 1500000" in refused.message
+    assert not answer(1_490_000, 8).allowed
+
+
 def test_unchanged_specs_deletions_and_writes_of_jobtree_are_not_checked(view: ClusterView) -> None:
     handler = CrossObjectChecks(view, "jobtree-system").review
     bad, good = run_document(**TOO_LONG), run_document()
