@@ -2,9 +2,10 @@
 
 Planning needs all kinds of ``NEEDED``. If there is no policy, or the manager may not read it, the defaults
 apply. If the policy is broken, the one before stays in force; if there was none before, nothing is planned.
+Services are watched because those that somebody deletes are made again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -24,9 +25,10 @@ from jobtree.kube.http.api_resources import (
     PODS,
     RESERVATIONS,
     RUNS,
+    SERVICES,
     Resource,
 )
-from jobtree.kube.installation import POLICY_NAME, policy_spec
+from jobtree.kube.installation import POLICY_NAME, UID_LABEL, policy_spec
 from jobtree.kube.watch import object_decoder
 from jobtree.kube.watch.object_decoder import LiveNode, LivePod
 from jobtree.kube.watch.object_store import Change, DeferredWake, Encoded, Store, StoredObject, Unreadable
@@ -45,6 +47,7 @@ class Changes(NamedTuple):
     leases: list[Change[Lease]]
     reservations: list[Change[Reservation]]
     unread: frozenset[str] = frozenset()  # UIDs of Runs that exist and cannot be read
+    services: Sequence[Change[str]] = ()  # of Runs, whose UIDs are the values
 
 
 class ClusterView:
@@ -70,6 +73,7 @@ class ClusterView:
         self.reservations = Store(
             object_decoder.read_reservation, reporter("Reservation"), wake, object_decoder.restamp
         )
+        self.services = Store(object_decoder.read_service, reporter("Service"), wake)
         self._policy_selector = Selector(namespace, fields=f"metadata.name={POLICY_NAME}")
 
     def by_resource(self) -> dict[Resource, tuple[Store[Any], Selector]]:
@@ -81,6 +85,7 @@ class ClusterView:
             LEASES: (self.leases, EVERYTHING),
             RESERVATIONS: (self.reservations, EVERYTHING),
             CONFIG_MAPS: (self.policy, self._policy_selector),
+            SERVICES: (self.services, Selector(labels=UID_LABEL)),
         }
 
     @property
@@ -108,6 +113,7 @@ class ClusterView:
             self.leases.drain(),
             self.reservations.drain(),
             self.unreadable_runs(),
+            self.services.drain(),
         )
 
     def unreadable_runs(self) -> frozenset[str]:

@@ -24,6 +24,7 @@ from jobtree.kube.http.api_resources import (
     PODS,
     RESERVATIONS,
     RUNS,
+    SERVICES,
     Resource,
 )
 from jobtree.kube.write.object_writer import Writer
@@ -39,7 +40,8 @@ from tests.unit.core.build import T0
 
 Body = dict[str, Any]
 WATCHED = {
-    resource.plural: resource for resource in (BUDGETS, CONFIG_MAPS, LEASES, NODES, PODS, RESERVATIONS, RUNS)
+    resource.plural: resource
+    for resource in (BUDGETS, CONFIG_MAPS, LEASES, NODES, PODS, RESERVATIONS, RUNS, SERVICES)
 }
 KEY = bytes(range(32))
 RUNNER = asyncio.Runner()  # one event loop for all managers, since tasks of a killed one may still run

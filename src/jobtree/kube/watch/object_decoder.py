@@ -21,6 +21,7 @@ from jobtree.api.schema.object_meta import GROUP, ObjectMeta
 from jobtree.api.validation.object_parser import Object, parse_object
 from jobtree.api.validation.object_rules import problems
 from jobtree.kube.http.api_resources import BUDGETS, LEASES, RESERVATIONS, RUNS, Resource
+from jobtree.kube.installation import UID_LABEL
 from jobtree.kube.watch.object_store import Change, Encoded, StoredObject
 
 T = TypeVar("T", bound=Object)
@@ -175,6 +176,28 @@ def read_live_node(encoded: Encoded) -> StoredObject[LiveNode]:
     return StoredObject(
         node.uid, node.name, "", metadata.resource_version, LiveNode(node, metadata.annotations)
     )
+
+
+class _Labelled(msgspec.Struct, rename="camel"):
+    uid: str
+    name: str
+    namespace: str
+    resource_version: str
+    labels: dict[str, str] = {}
+
+
+class _Service(msgspec.Struct):
+    metadata: _Labelled
+
+
+_decode_service = msgspec.json.Decoder(_Service).decode
+
+
+def read_service(encoded: Encoded) -> StoredObject[str]:
+    """Reads which Run a Service is of: its UID, as a label says."""
+    metadata = _decode_service(encoded).metadata
+    run_uid = metadata.labels.get(UID_LABEL, "")
+    return StoredObject(metadata.uid, metadata.name, metadata.namespace, metadata.resource_version, run_uid)
 
 
 def read_live_pod(encoded: Encoded) -> StoredObject[LivePod]:

@@ -33,7 +33,7 @@ from jobtree.manager.pods.pod_documents import (
     risk_text,
     service_document,
 )
-from jobtree.manager.pods.pod_names import pod_name
+from jobtree.manager.pods.pod_names import pod_name, service_name
 from jobtree.manager.pods.pod_set import NO_PODS, PodPlacement
 from jobtree.manager.pods.rank_environment import needs_service
 
@@ -130,6 +130,14 @@ class PodReconciler:
         if changed:
             self._touched |= self._waiting
 
+    def handle_service_changes(self, changes: Iterable[Change[str]]) -> None:
+        """Has a Service made again that somebody deleted (H3)."""
+        for change in changes:
+            run_uid = change.before.value if change.before is not None and change.after is None else ""
+            if run_uid in self._desired:
+                self._with_service.discard(run_uid)
+                self._touched.add(run_uid)
+
     def _record_deleted(self) -> None:
         """Records created pods that were deleted before they were seen, for which there is no change."""
         for key, created in list(self._created.items()):
@@ -209,6 +217,21 @@ class PodReconciler:
             self._create_pods(uid, desired, missing, now, drains=bool(waits_for))
         elif not placements and not pods:
             self._forget(uid)
+        elif placements and self._lacks_service(uid, desired):
+            self._start_task(self._create_all(uid, desired, []))
+
+    def _lacks_service(self, uid: str, desired: DesiredPods) -> bool:
+        """Whether the Service of a Run is missing; not while its creation is retried later."""
+        return (
+            uid not in self._with_service
+            and uid not in self._retry_at
+            and self._view.services.synced
+            and needs_service(desired.run, desired.pod_set)
+            and self._view.services.named(
+                service_name(desired.run.metadata.name, uid), desired.run.metadata.namespace
+            )
+            is None
+        )
 
     def _belongs(self, pod: StoredObject[LivePod], placements: dict[str, PodPlacement]) -> bool:
         placement = placements.get(pod.name)

@@ -155,6 +155,17 @@ class ClusterIntake:
             run = self.world.runs.get(run_key(run_object))
             if run is not None and run.uid == uid:
                 run.update_object(run_object)
+                self._end_if_finished_by_others(run, run_object)
+
+    def _end_if_finished_by_others(self, run: RunState, run_object: Run) -> None:
+        """Ends a running Run that an administrator has marked as finished (break-glass).
+
+        A status that a manager decided has a higher revision.
+        """
+        status = run_object.status
+        if status.phase in FINISHED and run.phase == "Running" and status.revision <= run.revision:
+            succeeded = status.phase == "Completed"
+            self.world.finish(run.key, succeeded=succeeded, at=max(self.world.now, run.since or 0))
 
     def _handle_new_run(self, run_object: Run) -> None:
         decided = self._decided.pop(run_object.metadata.uid, None)
@@ -162,6 +173,11 @@ class ClusterIntake:
             status = with_decision(run_object.status, decided)
             run_object = msgspec.structs.replace(run_object, status=status)
             self.runs_to_redo.append(run_key(run_object))
+        written = run_object
+        if run_object.status.phase in FINISHED and run_object.status.allocation is not None:
+            # An administrator has marked it as finished; its leases are still open.
+            status = msgspec.structs.replace(run_object.status, phase="Running")
+            run_object = msgspec.structs.replace(run_object, status=status)
         run = self.world.put_run(run_object)
         self.lease_objects.load_closing(run_object)
         for lease in leases_in_allocation(run_object):
@@ -171,6 +187,7 @@ class ClusterIntake:
             run.record_verdict(reported_verdict(run))
             taken = [self._numbers.get(key, 0) for key in (run.key, run.parent) if key is not None]
             run.raise_reservations_made(max(taken))
+            self._end_if_finished_by_others(run, written)
         self.changed_runs.add(run_key(run_object))
         self.promise_inputs_changed = True
 

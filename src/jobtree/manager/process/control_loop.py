@@ -303,6 +303,7 @@ class ControlLoop:
         """Passes changes to the parts that are not built again with the model."""
         self._set_aside.handle_changes(changes.runs)
         self._pod_reconciler.handle_changes(changes.pods)
+        self._pod_reconciler.handle_service_changes(changes.services)
         self._event_writer.handle_node_changes(changes.nodes)
         if self._lease_archiver is not None:
             self._lease_archiver.handle_changes(changes.leases)
