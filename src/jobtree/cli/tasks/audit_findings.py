@@ -1,4 +1,4 @@
-"""Checks a cluster: broken invariants, and pods that request more GPUs than their Run's leases hold."""
+"""Checks a cluster: broken invariants, and whether its pods match the leases of their Runs."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +11,7 @@ from jobtree.api.validation.object_parser import parse_object
 from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.source.live_cluster import present
 from jobtree.cli.source.session import read_cluster
+from jobtree.cli.tasks.missing_pods import missing_pods, succeeded_pods
 from jobtree.core import GpuLease, check_lease_history, lease_from_object
 from jobtree.snapshot.cluster import Cluster
 
@@ -29,7 +30,8 @@ def findings(settings: CommandOptions) -> list[tuple[str, str]]:
     problems = [(violation.invariant, violation.message) for violation in violations]
     if not settings.live:
         return problems
-    return [*problems, *clock_findings(cluster.now - present()), *mismatches(cluster)]
+    missing = missing_pods(cluster, succeeded_pods(settings))
+    return [*problems, *clock_findings(cluster.now - present()), *mismatches(cluster), *missing]
 
 
 def all_leases(cluster: Cluster) -> Iterator[tuple[GpuLease, int | None]]:
