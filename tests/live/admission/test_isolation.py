@@ -65,3 +65,48 @@ def test_run_with_the_name_of_a_stage_survives_the_tree(tenant: Tenant) -> None:
     wait_until(lambda: tenant.phase("t") == "Running", "the stage is made")
     assert tenant.plane.rest.get(tenant.run_path("t-a")).body["metadata"]["ownerReferences"][0]["name"] == "t"
     tenant.cancel("t")
+
+
+def test_runs_with_thousands_of_widths_delay_no_other_run(tenant: Tenant) -> None:
+    """H2: twenty Runs that could start at any of 4,096 widths; one more width is refused."""
+    widths = {"minTotalGPUs": 1, "maxTotalGPUs": 4096, "stepGPUs": 1}
+    for number in range(20):
+        fields = {"malleable": widths, "runtime": {"checkpoint": "10m"}}
+        manifest = run_manifest(tenant, f"wide-{number}", "mine", **fields)
+        manifest["spec"]["resources"]["totalGPUs"] = 4096
+        assert tenant.plane.rest.post(tenant.runs_path, manifest).accepted
+    tenant.add_nodes("nv-z", 1)
+    tenant.create_run("canary", "theirs", 8)
+    tenant.await_running_pods("canary", 1, within=SOON_SECONDS)
+    manifest["spec"]["malleable"] = {**widths, "maxTotalGPUs": 4097}
+    manifest["metadata"]["name"] = "too-wide"
+    answer = tenant.plane.rest.post(tenant.runs_path, manifest)
+    assert (answer.status, "at most 4096 widths" in answer.message) == (422, True)
+    assert tenant.plane.rest.delete(tenant.runs_path).accepted
+
+
+def test_deleted_service_and_run_marked_as_finished(
+    admission_cluster: AdmissionCluster, tenant: Tenant
+) -> None:
+    """H3: the Service is made again; a Run that break-glass marks as Failed gives its GPUs back."""
+    tenant.create_run("r", "mine", 16)
+    tenant.await_running_pods("r", 2)
+    services_path = f"/api/v1/namespaces/{tenant.name}/services"
+    (service,) = tenant.items(services_path)
+    name, uid = service["metadata"]["name"], service["metadata"]["uid"]
+    assert tenant.plane.rest.delete(f"{services_path}/{name}").accepted
+    wait_until(
+        lambda: [item["metadata"]["uid"] != uid for item in tenant.items(services_path)] == [True],
+        "the Service is made again",
+    )
+    marked = admission_cluster.break_glass.merge(
+        f"{tenant.run_path('r')}/status", {"status": {"phase": "Failed"}}
+    )
+    assert marked.accepted, marked.message
+    wait_until(lambda: tenant.closure_reasons("r") == ["Failed"], "its lease is closed")
+    wait_until(lambda: tenant.running_pods("r") == [], "its pods are ended")
+    assert tenant.phase("r") == "Failed"
+    tenant.create_run("next", "theirs", 16)
+    tenant.await_running_pods("next", 2)
+    assert admission_cluster.manager_is_healthy(), admission_cluster.manager.log.read_text()
+    tenant.cancel("next")
