@@ -238,7 +238,7 @@ class Play:
     def _look(self) -> None:
         """Notes what is told now of each coming draw."""
         for run, promise in self._promises():
-            if promise.at is not None and promise.disruption == LOTTERY and run.waiting:
+            if promise.at is not None and promise.disruption == LOTTERY:
                 odds = reservation_forecast(self.world, run, promise).odds
                 self._told.setdefault(promise.name, []).append((self.world.now, odds))
 

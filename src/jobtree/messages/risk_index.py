@@ -90,7 +90,7 @@ class RiskIndex:
 def runs_at_risk(
     world: World, key_of: Callable[[str], RunKey], run: RunState, promise: Promise
 ) -> Iterator[tuple[RunKey, Risk]]:
-    """Yields the Runs that the start of a promise could stop, each with all stages of its gang.
+    """Yields the Runs that the start of a promise could stop.
 
     ``key_of`` returns the key of a Run by its UID.
     """
@@ -99,5 +99,4 @@ def runs_at_risk(
     at = format_time(promise.at)
     for uid, odds in sorted(reservation_forecast(world, run, promise).odds.items()):
         risk = Risk(reservation=promise.name, at=at, kill_probability=format_milli(odds))
-        for member in world.run_graph.members(world.runs[key_of(uid)]):
-            yield member.key, risk
+        yield key_of(uid), risk

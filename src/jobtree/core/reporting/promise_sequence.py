@@ -19,7 +19,7 @@ import msgspec
 
 from jobtree.core.accounts.envelope_accounts import FOREVER
 from jobtree.core.availability.occupancy import domain_occupancy
-from jobtree.core.lottery.kill_probability import SAMPLES, kill_probabilities, loser_shares
+from jobtree.core.lottery.kill_probability import SAMPLES, LoserShares, kill_probabilities, loser_shares
 from jobtree.core.lottery.resolution import Case, CaseSolver, NodeRoom, Ticket
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.promise import LOTTERY, Promise
@@ -31,10 +31,11 @@ from jobtree.core.supply.packing import choose_nodes
 from jobtree.core.world.world import World
 
 MAX_STARTS = 32  # of the coming starts, so many are carried out before a later one
-MAX_OUTCOMES = 128  # that are followed after one start
+MAX_OUTCOMES = 128  # that are followed after the first lottery, and half as many after each further one
+MIN_OUTCOMES = 8  # that are followed in any case
 MIN_SAMPLES = 24  # of the lottery in one of many outcomes
-CARRIED_SAMPLES = 512  # of a lottery, to find the outcomes that are followed
-WHOLE = Fraction(1)
+CARRIED_SAMPLES = 256  # of a lottery, to find the outcomes that are followed
+WHOLE, NEVER = Fraction(1), Fraction(0)
 HALF = Fraction(1, 2)
 
 Item = TypeVar("Item")
@@ -77,7 +78,7 @@ class StartForecast(msgspec.Struct, frozen=True, eq=False):
     case: Case  # in the likeliest outcome of those; in one with a lottery, if there is any
     taken: Sequence[int] | None  # indexes of its takings that suffice without a lottery, if there are such
     drawable: tuple[RunState, ...]  # who has a ticket if there is a lottery
-    odds: dict[str, int]  # probabilities to be stopped, in thousandths, by UID
+    odds: dict[str, int]  # probabilities to be stopped, in thousandths, by UID: of all stages of a gang
 
 
 class Branch(NamedTuple):
@@ -171,6 +172,29 @@ class DueStart:
         indexes = range(len(takings)) if branch.taken is None else branch.taken
         return {takings[index].run for index in indexes if takings[index].key in self._stopping}
 
+    def takes_place(self, branch: Branch) -> bool:
+        """Whether the Run starts: a provisional Run only if it was stopped, else it is confirmed."""
+        return self.run.waiting or (self.run.provisional and self.uid in branch.outcome.gone)
+
+    def decided(
+        self, branches: Iterable[Branch]
+    ) -> Iterator[tuple[tuple[Branch, tuple[str, ...] | None], Fraction]]:
+        """Yields each branch with each set of losers, and the probability; None: the gang does not start."""
+        for branch in branches:
+            shares = self._loser_sets(branch)
+            if not shares:
+                yield (branch, None), branch.share
+            for losers, share in shares.items():
+                yield (branch, losers), branch.share * share
+
+    def _loser_sets(self, branch: Branch) -> LoserShares:
+        if not self.takes_place(branch):
+            return {}
+        if branch.taken is not None:
+            return {(): WHOLE}
+        samples = max(MIN_SAMPLES, int(CARRIED_SAMPLES * branch.share))
+        return cached_loser_shares(branch.case, samples) if branch.holds_lottery else {}
+
     def carry_out(self, branch: Branch, losers: Sequence[str]) -> StartsOutcome:
         """Returns the outcome after this start if these Runs lose."""
         outcome, case = branch.outcome, branch.case
@@ -242,7 +266,7 @@ class PromiseSequence:
         self._outcomes: list[tuple[StartsOutcome, Fraction]] = [(StartsOutcome(), WHOLE)]
         self._branches: dict[int, tuple[DueStart, list[Branch]]] = {}  # by position
         self._forecasts: dict[RunKey, StartForecast] = {}
-        self._carried_out = 0
+        self._carried_out = self._lotteries = 0
 
     def forecast(self, run_key: RunKey) -> StartForecast:
         """Returns the forecast of the start of a Run; of those before it, at most ``MAX_STARTS`` count."""
@@ -268,27 +292,31 @@ class PromiseSequence:
         start, branches = self._branches_of(self._carried_out)
         if run.key not in self._forecasts:
             self._forecasts[run.key] = self._forecast(start, branches)
+        most = max(MIN_OUTCOMES, MAX_OUTCOMES >> self._lotteries)
+        self._lotteries += any(branch.holds_lottery and start.takes_place(branch) for branch in branches)
         after: dict[StartsOutcome, Fraction] = {}
-        if run.waiting:
-            for (branch, losers), share in evenly_sampled(decided(branches), MAX_OUTCOMES):
-                then = branch.outcome if losers is None else start.carry_out(branch, losers)
-                after[then] = after.get(then, 0) + share
-        elif run.provisional:
-            immunity = Immunity(start.uid, promise.immune_until, promise.name)
-            for outcome, share in self._outcomes:
-                then = confirmed(outcome, immunity)
-                after[then] = after.get(then, 0) + share
-        self._outcomes = [*after.items()] or self._outcomes
+        for (branch, losers), share in evenly_sampled(start.decided(branches), most):
+            if losers is not None:
+                then = start.carry_out(branch, losers)
+            elif run.provisional and start.uid not in branch.outcome.gone:
+                then = confirmed(branch.outcome, Immunity(start.uid, promise.immune_until, promise.name))
+            else:
+                then = branch.outcome
+            after[then] = after.get(then, 0) + share
+        self._outcomes = [*after.items()]
         del self._branches[self._carried_out]
         self._carried_out += 1
 
     def _forecast(self, start: DueStart, branches: Sequence[Branch]) -> StartForecast:
         odds: dict[str, Fraction] = {}
         for branch in branches:
+            odds.update({ticket.run: odds.get(ticket.run, NEVER) for ticket in branch.case.tickets})
+            if not start.takes_place(branch):
+                continue
             for uid in start.reclaimed(branch):
-                odds[uid] = odds.get(uid, 0) + branch.share
+                odds[uid] = odds.get(uid, NEVER) + branch.share
             for uid, chance in chances(branch).items():
-                odds[uid] = odds.get(uid, 0) + branch.share * chance
+                odds[uid] += branch.share * chance
         shown = max(branches, key=lambda branch: (branch.holds_lottery, branch.share))
         running = start.promise_case.by_ticket
         told = {
@@ -299,40 +327,31 @@ class PromiseSequence:
         tickets = {
             ticket.run for branch in branches if branch.holds_lottery for ticket in branch.case.tickets
         }
+        gangs = self._gangs(start)
+        drawable = [run for uid, gang in gangs.items() if uid in tickets & told.keys() for run in gang]
+        odds_of_all = {run.uid: told[uid] for uid, gang in gangs.items() if uid in told for run in gang}
+        return StartForecast(start.promise_case, shown.case, shown.taken, tuple(drawable), odds_of_all)
+
+    def _gangs(self, start: DueStart) -> dict[str, list[RunState]]:
+        """Returns the Runs that use the slice, now or then, by the UID of their tickets, with their gangs."""
+        run_graph = self._world.run_graph
         started = [run for run, _ in self._due[: self._carried_out]]
-        drawable = tuple(
-            run for run in (*start.promise_case.holders, *started) if run.uid in tickets & told.keys()
-        )
-        return StartForecast(start.promise_case, shown.case, shown.taken, drawable, told)
+        gangs = [run_graph.members(run) for run in (*start.promise_case.holders, *started)]
+        return {gang[0].uid: gang for gang in gangs}
 
 
 def chances(branch: Branch) -> dict[str, Fraction]:
-    """Returns the probability that each Run with a ticket loses: 0 if no lottery is needed."""
-    chance = {ticket.run: Fraction(0) for ticket in branch.case.tickets}
-    if branch.holds_lottery and branch.share == WHOLE:
+    """Returns the probability that each Run loses the lottery of a branch; empty if none is needed."""
+    if not branch.holds_lottery:
+        return {}
+    if branch.share == WHOLE:
         return {uid: Fraction(odds, 1000) for uid, odds in cached_kill_probabilities(branch.case).items()}
-    if branch.holds_lottery:
-        samples = max(MIN_SAMPLES, int(SAMPLES * branch.share))
-        for losers, share in cached_loser_shares(branch.case, samples).items():
-            for uid in losers:
-                chance[uid] += share
+    chance: dict[str, Fraction] = {}
+    samples = max(MIN_SAMPLES, int(SAMPLES * branch.share))
+    for losers, share in cached_loser_shares(branch.case, samples).items():
+        for uid in losers:
+            chance[uid] = chance.get(uid, NEVER) + share
     return chance
-
-
-def decided(
-    branches: Iterable[Branch],
-) -> Iterator[tuple[tuple[Branch, tuple[str, ...] | None], Fraction]]:
-    """Yields each branch with each set of losers, and the probability; None: the gang does not start."""
-    for branch in branches:
-        if branch.taken is not None:
-            yield (branch, ()), branch.share
-            continue
-        samples = max(MIN_SAMPLES, int(CARRIED_SAMPLES * branch.share))
-        shares = cached_loser_shares(branch.case, samples) if branch.case.tickets else {}
-        if not shares:
-            yield (branch, None), branch.share
-        for losers, share in shares.items():
-            yield (branch, losers), branch.share * share
 
 
 def confirmed(outcome: StartsOutcome, immunity: Immunity) -> StartsOutcome:
@@ -405,7 +424,8 @@ def joined_domains(world: World, promise: Promise, *, by_runs: bool) -> list[Dom
         domain = unseen.pop()
         names = {name for other in domain.promises.values() for name, _ in other.domain_gpus}
         if by_runs:
-            names |= spanned_domains(world, domain)
+            promised = [world.runs[run_key] for run_key in domain.promises]
+            names |= spanned_domains(world, domain) | domains_of(world, promised)
         for name in sorted(names):
             if name in flavor.domains and name not in joined:
                 joined[name] = flavor.domains[name]
@@ -418,16 +438,17 @@ def spanned_domains(world: World, domain: Domain) -> frozenset[str]:
     cached = SPANNED_DOMAINS.at(domain.occupancy_version)
     names = cached.get(None)
     if names is None:
-        domain_by_node = world.fleet.domain_by_node
         run_keys = {lease.posted.lease.run_key for lease in domain_occupancy(world, domain).leases}
-        names = cached[None] = frozenset(
-            domain_by_node[node].name
-            for run_key in run_keys & world.runs.keys()
-            for lease in world.runs[run_key].leases.values()
-            for node, _ in lease.slots
-            if node in domain_by_node
-        )
+        runs = [world.runs[run_key] for run_key in run_keys & world.runs.keys()]
+        names = cached[None] = domains_of(world, runs)
     return names
+
+
+def domains_of(world: World, runs: Iterable[RunState]) -> frozenset[str]:
+    """Returns the domains in which these Runs have leases."""
+    domain_by_node = world.fleet.domain_by_node
+    nodes = {node for run in runs for lease in run.leases.values() for node, _ in lease.slots}
+    return frozenset(domain_by_node[node].name for node in nodes if node in domain_by_node)
 
 
 def due_promises(world: World, domains: Iterable[Domain]) -> list[tuple[RunState, Promise]]:

@@ -153,7 +153,9 @@ def odds_of_all_at_risk(start: StartForecast) -> dict[str, int]:
     """Returns the probability to be stopped of all victims: 0 for a Run that loses only spares or steps."""
     takings = start.case.takings
     taken = takings if start.taken is None else [takings[index] for index in start.taken]
-    return dict.fromkeys((taking.run for taking in taken), 0) | start.odds
+    shown = {taking.key for taking in taken}
+    runs = (victim.run for victim in start.promise_case.victims if victim.taking.key in shown)
+    return dict.fromkeys((run.uid for run in runs), 0) | start.odds
 
 
 def undated_forecast(world: World, run: RunState, promise: Promise) -> ReservationForecast:

@@ -79,3 +79,19 @@ def test_the_round_moves_when_the_start_moves() -> None:
     lab.put(node("nv-a-00", "nv-a", failed=True))
     lab.settle()
     assert (lab.promised_at("b"), lab.promise("b").beacon) == (3 * HOUR, ("drand", 180))
+
+
+def test_two_draws_that_use_one_round_have_seeds_of_their_own() -> None:
+    islands = [nodes("nv-a", 1), nodes("nv-b", 1)]
+    lab = Lab(*islands, budget("org:a", 16), budget("org:b", 16), policy=Policy(beacon=DRAND))
+    lab.submit(run("a1", "org:a", 8), run("a2", "org:a", 8))
+    lab.submit(run("b1", "org:b", 8, at=1), run("b2", "org:b", 8, at=2))
+    assert lab.promised_at("b1") == lab.promised_at("b2") == 2 * HOUR
+    lab.world.beacon_values["drand", 120] = "00"
+    lab.live(2 * HOUR)
+    first, second = lab.lotteries
+    assert first.beacon == second.beacon == BeaconInput("drand", 120, "00")
+    assert first.seed != second.seed
+    for record in (first, second):
+        assert verify(sign(record, lab.world.lottery_key)) == []
+        assert len(record.decision.losers) == 1

@@ -255,6 +255,15 @@ def test_j3_they_lose_together_whichever_of_them_is_drawn(seed: int) -> None:
     assert {reason for name in (A, B) for reason, _ in lab.endings(name)} == {"RandomPreempt"}
 
 
+def test_j3_all_stages_of_a_gang_that_could_lose_are_in_the_conflict_set() -> None:
+    lab = Lab(RICH, nodes("nv-a", 2))
+    lab.submit(pair(at=0))
+    lab.submit(run("wins", "org", 8, at=5))
+    forecast = lab.forecast("wins")
+    assert [conflict.key[1] for conflict in forecast.conflict_set()] == [A, B]
+    assert [forecast.odds[lab[name].uid] for name in (A, B)] == [1000, 1000]
+
+
 def test_j3_a_gang_takes_by_lottery_what_all_its_members_need_at_one_instant() -> None:
     lab = Lab(RICH, nodes("nv-a", 2))
     lab.submit(run("x", "org", 8), run("y", "org", 8))
