@@ -23,6 +23,7 @@ from jobtree.core.operations.payer_changes import keeps_other_promises, repay, r
 from jobtree.core.operations.promise_changes import make_promise
 from jobtree.core.operations.reclaim import (
     ReclaimAction,
+    end_if_in_the_way,
     end_lease_parts,
     evict_from_spare,
     recall_actions,
@@ -111,6 +112,7 @@ def refuse_draw(trial: Trial, run: RunState) -> None:
             make_refused_record(record, promise.commitment),
         )
         trial.begin_action("Withdraw", member, world.now, cause, promise=promise, record=refused)
+        end_if_in_the_way(trial, member)
     if run.gang:
         make_gang_promise(trial, [member for member, _ in members])
     elif run.waiting:
