@@ -19,7 +19,7 @@ import msgspec
 from jobtree.api.kinds.run import Ending, Run
 from jobtree.api.schema.object_meta import API_VERSION
 from jobtree.api.validation.object_parser import to_document
-from jobtree.core import GpuLease, lease_to_object
+from jobtree.core import GpuLease, RunKey, lease_to_object
 from jobtree.kube.http import api_requests
 from jobtree.kube.http.api_errors import FORBIDDEN, NOT_FOUND, StatusError
 from jobtree.kube.http.api_requests import Preconditions
@@ -53,6 +53,7 @@ class DecisionWriter:
         self._set_aside = set_aside
         self._view = view
         self._log = log
+        self._postponed: dict[RunKey, ReservationWrite] = {}  # refused, or not tried during a pause
         self._versions: dict[str, str] = {}  # of Runs, as written in this turn
         self._submitted: set[str] = set()  # Runs whose first status was written in this turn
         self._written_logs: list[DecisionLog] = []  # of decisions that are written
@@ -246,9 +247,7 @@ class DecisionWriter:
             ),
             *(
                 self._ignore_errors("reservation", write.name, self._write_reservation(write))
-                for write in write_set.reservations
-                if not self._set_aside.leaves_out(write.run.metadata.uid)
-                and not self._set_aside.pauses(write.name)
+                for write in self._due_reservations(write_set)
             ),
         ]
         await run_all(reservation_writes)
@@ -270,6 +269,21 @@ class DecisionWriter:
                 ),
             ]
         )
+
+    def _due_reservations(self, write_set: WriteSet) -> list[ReservationWrite]:
+        """The Reservations to write now, also those that were refused before; the others wait."""
+        latest = self._postponed | {write.key: write for write in write_set.reservations}
+        due = {
+            key: write
+            for key, write in latest.items()
+            if not (self._set_aside.leaves_out(write.run.metadata.uid) or self._set_aside.pauses(write.name))
+        }
+        self._postponed = {key: write for key, write in latest.items() if key not in due}
+        return list(due.values())
+
+    def forget_postponed(self) -> None:
+        """Drops writes of Reservations that wait: the model is built again, and decides them again."""
+        self._postponed.clear()
 
     def _as_written(self, write: RunWrite) -> RunWrite:
         """Leaves an unwritten Reservation out of the status of its Run: its number is not lost."""
@@ -308,6 +322,15 @@ class DecisionWriter:
                 self._log.say("binder", f"a {what} was refused", why=str(refused))
 
     async def _write_reservation(self, write: ReservationWrite) -> None:
+        try:
+            await self._send_reservation(write)
+        except StatusError as refused:
+            if refused.concerns_object:
+                self._postponed[write.key] = write
+            raise
+        self._postponed.pop(write.key, None)
+
+    async def _send_reservation(self, write: ReservationWrite) -> None:
         namespace, name = write.key
         stored = self._view.reservations.named(name, namespace)
         kind = {"apiVersion": API_VERSION, "kind": "Reservation"}
@@ -399,10 +422,25 @@ class DecisionWriter:
         stored = self._view.runs.get(run.metadata.uid)
         if stored is None or FINALIZER not in stored.value.metadata.finalizers:
             return
+        if self._owns_proof(stored.value):
+            self.unwritten_names.add(stored.name)  # the next turn tries to detach the proof again
+            return
         rest = [name for name in stored.value.metadata.finalizers if name != FINALIZER]
         preconditions = Preconditions(stored.name, stored.namespace, stored.uid, stored.resource_version)
         await self._writer.write(
             api_requests.merge_patch(RUNS, preconditions, {"metadata": {"finalizers": rest}})
+        )
+
+    def _owns_proof(self, run: Run) -> bool:
+        """Whether a record of a lottery would be deleted with the Run: losers may still check it."""
+        metadata = run.metadata
+        names = (f"{metadata.name}-{number}" for number in range(1, run.status.reservations_made + 1))
+        found = (self._view.reservations.named(name, metadata.namespace) for name in names)
+        return any(
+            stored is not None
+            and stored.value.status.lottery is not None
+            and any(reference.uid == metadata.uid for reference in stored.value.metadata.owner_references)
+            for stored in found
         )
 
 

@@ -221,7 +221,8 @@ class ControlLoop:
         """Moves a few old leases to the archive, if there is one."""
 
         async def carry(leases: list[Lease]) -> list[str]:
-            return await self._in_thread(self._model.carry_leases, leases)
+            kept = [lease for lease in leases if not self._set_aside.leaves_out(lease.spec.run_ref.uid)]
+            return await self._in_thread(self._model.carry_leases, kept)
 
         if self._lease_archiver is not None and await self._lease_archiver.archive_batch(
             self._model, carry, self._clock.now()
@@ -271,6 +272,7 @@ class ControlLoop:
         )
         self._clock.raise_to(written)
         self._set_aside.must_rebuild = False
+        self._decision_writer.forget_postponed()
         everything = self._set_aside.without_left_out(view.everything())
         self._report_violations(
             await self._in_thread(self._model.load, everything, self._clock.now(), self._clock.ahead())
