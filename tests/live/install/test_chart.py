@@ -57,6 +57,8 @@ CHANGED_VALUES: list[tuple[str, object, tuple[str, ...]]] = [
     ("roles.enabled", False, ()),
     ("admissionPolicies.enabled", False, ()),
     ("webhook.enabled", False, ()),
+    ("webhook.clientCA", "api-server-ca", ()),
+    ("webhook.clientNames", ["api-server"], ("webhook.clientCA=api-server-ca",)),
     ("podDisruptionBudget.enabled", False, ()),
     ("podDisruptionBudget.maxUnavailable", 2, ()),
     ("networkPolicy.enabled", False, ()),

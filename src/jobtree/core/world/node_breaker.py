@@ -24,7 +24,8 @@ class ScopeReadiness:
 
     def __init__(self) -> None:
         self.nodes = 0
-        self.lost: dict[int, int] = {}  # nodes that are NotReady, by the instant since which
+        self.lost_nodes = 0
+        self.lost: dict[int, int] = {}  # these nodes, which are NotReady, by the instant since which
         self.ready: list[
             int
         ] = []  # instants since which nodes are Ready, sorted; those without one are left out
@@ -34,6 +35,7 @@ class ScopeReadiness:
         self.nodes += sign
         lost, ready = node.not_ready_since_ms, node.ready_since_ms
         if lost is not None:
+            self.lost_nodes += sign
             self.lost[lost] = self.lost.get(lost, 0) + sign
             if not self.lost[lost]:
                 del self.lost[lost]
@@ -48,7 +50,7 @@ class ScopeReadiness:
             return
         returned = len(self.ready) - bisect_right(self.ready, now - grace)
         needed = self.nodes // 2 + 1 - returned
-        if needed > sum(self.lost.values()):
+        if needed > self.lost_nodes:
             return
         instants = sorted(self.lost)
         totals = [0, *accumulate(self.lost[at] for at in instants)]
