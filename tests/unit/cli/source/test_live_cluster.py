@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from jobtree.cli.source.live_cluster import ALIVE, dangling_leases
+from jobtree.api.schema.quantities import parse_time
+from jobtree.cli.source.live_cluster import ALIVE, dangling_leases, latest_lease_instant
 from jobtree.cli.source.server_refusals import sentence
 from jobtree.cli.tasks.live_writes import with_finalizer
 from jobtree.kube.http.api_errors import StatusCause, StatusError
@@ -124,6 +125,19 @@ def test_leases_without_their_run_or_node_are_left_out(cli: CliRunner) -> None:
     body["spec"] = {"runRef": {"namespace": "default", "name": "train"}, "slots": ["z99#0-7"]}
     assert dangling_leases([*bodies, body]) == {id(body)}, "its node is gone"
     assert run_command(cli, "state", bodies=[*bodies, body]).code == 0
+
+
+def test_cluster_is_read_at_the_latest_instant_of_its_leases() -> None:
+    """They lie in the future if the clock of a manager was ahead."""
+    starts, ends = "2026-01-05T09:00:00Z", "2026-01-05T10:00:00.250Z"
+    leases: list[Body] = [
+        {"kind": "Lease", "spec": {"start": starts}, "status": {"end": ends}},
+        {"kind": "Lease", "spec": {"start": starts}},
+        {"kind": "Run", "spec": {}},
+    ]
+    assert latest_lease_instant(leases) == parse_time(ends)
+    assert latest_lease_instant(leases[1:]) == parse_time(starts)
+    assert latest_lease_instant([]) == 0
 
 
 def test_submit_waits_for_the_status_of_the_manager(cli: CliRunner) -> None:
