@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import given, strategies as st
 
 from jobtree.api.kinds.lease import Lease
-from jobtree.api.schema.quantities import HOUR, MINUTE, parse_time
+from jobtree.api.schema.quantities import HOUR, MINUTE, format_time, parse_time
 from jobtree.api.validation.object_parser import parse_object
 from jobtree.core import check_lease_history, lease_from_object
 from jobtree.kube.http.api_resources import BUDGETS, LEASES, NODES, RUNS
@@ -21,10 +21,9 @@ from tests.unit.manager.cluster_objects import (
 from tests.unit.manager.memory_cluster import Body, Manager, Server
 
 STEPS = (
-    ("set clock",) * 3
-    + ("wait",) * 3
-    + ("submit",) * 4
-    + ("finish", "fail", "delete", "restart", "lose node")
+    *("set clock", "wait") * 3,
+    *("submit",) * 4,
+    *("finish", "fail", "delete", "restart", "lose node", "lose contact", "find contact"),
 )
 STEPS_OF_A_HISTORY = 14
 JUMPS = (-2 * HOUR, -HOUR, -5 * MINUTE, -1000, 1000, 5 * MINUTE, HOUR, 3 * HOUR)
@@ -84,9 +83,15 @@ class ClockHistory:
         self._end_pods("Failed")
 
     def _end_pods(self, phase: str) -> None:
-        running = self.running_runs()
+        running = [run for run in self.running_runs() if not self._has_lost_contact(run)]
         if running:
             finish_pods(self.server, self.dice.choice(running)["metadata"]["name"], phase)
+
+    def _has_lost_contact(self, run: Body) -> bool:
+        """Whether a node of a Run is not Ready: its kubelet reports nothing."""
+        nodes = {pod["spec"]["nodeName"] for pod in pods_of(self.server, run["metadata"]["name"])}
+        bodies = [self.server.objects.get(NODES.path(name=node)) for node in nodes]
+        return any(body is None or body["status"]["conditions"][0]["status"] != "True" for body in bodies)
 
     def delete(self) -> None:
         runs = [run for run in self.server.all(RUNS) if "deletionTimestamp" not in run["metadata"]]
@@ -100,6 +105,20 @@ class ClockHistory:
     def lose_node(self) -> None:
         if len(self.nodes) > 3:
             self.server.delete(NODES.path(name=self.nodes.pop()))
+
+    def lose_contact(self) -> None:
+        """Some nodes, or all, become NotReady together."""
+        for node in self.dice.sample(self.nodes, self.dice.randint(1, len(self.nodes))):
+            self._set_ready(node, "Unknown")
+
+    def find_contact(self) -> None:
+        for node in self.nodes:
+            self._set_ready(node, "True")
+
+    def _set_ready(self, node: str, status: str) -> None:
+        condition = {"type": "Ready", "status": status, "lastTransitionTime": format_time(self.server.now)}
+        patch = {"status": {"conditions": [condition]}}
+        self.server.change(NODES.path(name=node), patch, "status", merge=True)
 
     # What must hold
 
