@@ -156,12 +156,8 @@ def test_rank_continues_on_the_spare_when_its_node_fails(tenant: Tenant) -> None
     tenant.create_run("j2", "other", 16, funding={"allowOpportunistic": True})
     tenant.create_budget("other", 1)
     tenant.await_running_pods("j2", 2)
-    wait_until(lambda: len(idle_pods(tenant, "j1")) == 1, "the spare stands by without GPUs")
-    (standby,) = idle_pods(tenant, "j1")
-    assert (
-        "resources" not in standby["spec"]["containers"][0]
-        or not standby["spec"]["containers"][0]["resources"]
-    )
+    (standby,) = standby_pods(tenant, "j1")
+    assert not standby["spec"]["containers"][0].get("resources"), "it has no GPUs"
     victim = next(pod for pod in tenant.pods("j1") if pod["spec"].get("hostname") == "j1-0-3")
     tenant.fleet.fail_node(victim["spec"]["nodeName"])
     wait_until(
@@ -190,8 +186,8 @@ def test_rank_continues_on_the_spare_when_its_node_fails(tenant: Tenant) -> None
     wait_until(lambda: len(tenant.running_pods("j1")) == 8, "all ranks run, without a spare")
 
 
-def idle_pods(tenant: Tenant, run: str) -> list[dict[str, Any]]:
-    return [pod for pod in tenant.pods(run) if pod["metadata"]["name"].endswith("-idle")]
+def standby_pods(tenant: Tenant, run: str) -> list[dict[str, Any]]:
+    return [pod for pod in tenant.pods(run) if "-spare-" in pod["metadata"]["name"]]
 
 
 def fail_a_node_of(tenant: Tenant, run: str, group_rank: str) -> str:
