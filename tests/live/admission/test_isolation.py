@@ -110,3 +110,18 @@ def test_deleted_service_and_run_marked_as_finished(
     tenant.await_running_pods("next", 2)
     assert admission_cluster.manager_is_healthy(), admission_cluster.manager.log.read_text()
     tenant.cancel("next")
+
+
+def test_gang_of_many_groups_is_written_in_the_short_form(tenant: Tenant) -> None:
+    """H2: its status has an entry for each lease, and its end closes all of them."""
+    groups = 520
+    tenant.add_nodes("nv-m", groups // 8)
+    tenant.create_budget("many", groups)
+    tenant.create_run("many", "many", groups, locality={"groupGPUs": 1})
+    wait_until(lambda: len(tenant.leases("many")) == groups, "all leases are written")
+    allocation = tenant.status("many")["allocation"]
+    assert (len(allocation["entries"]), len(allocation["terms"])) == (groups, 1)
+    assert not allocation.get("leases")
+    tenant.cancel("many")
+    wait_until(lambda: tenant.closure_reasons("many") == ["Cancelled"] * groups, "all leases are closed")
+    wait_until(lambda: not tenant.plane.rest.get(tenant.run_path("many")).accepted, "the Run is deleted")
