@@ -91,9 +91,8 @@ def verdict(setup: ReplaySetup, broken: Break) -> Verdict:
             return "no such cause"
         kept = is_kept(msgspec.structs.replace(setup, outages=calm), broken)
         return "right" if kept else "slips without it too"
-    kept = is_kept(setup, broken, later)
     if broken.reason not in OWNERS_NEED:
-        return "a later arrival broke it" if kept else "no such cause"
+        return "a later arrival broke it" if is_kept(setup, broken, later) else "no such cause"
     team = setup.trace.team[job]
     owners = [other for other in later if setup.trace.team[other] != team]
     return "right" if is_kept(setup, broken, owners) else "slips without it too"
