@@ -1,6 +1,8 @@
-"""Computes from the rules C2–C5 and P3 which envelopes must pay for a gang, and in which domains."""
+"""Computes from the rules C2–C5, P3 and P4 which envelopes must pay for a gang, and in which domains."""
 
 from collections.abc import Iterator
+from itertools import permutations
+from operator import itemgetter
 from typing import NamedTuple
 
 from jobtree.api.kinds.budget import Envelope
@@ -145,18 +147,53 @@ class PayerOracle:
         )
 
     def lay_out(self, groups: list[int]) -> list[Share] | None:
-        """Places each group where the earliest tier can pay, then in pack order; None if one does not fit."""
+        """Places all groups in one domain where no further tier has to pay for that, else apart (P4)."""
+        apart = self._tried(groups, None)
+        together = [self._tried(groups, room.name) for room in self._in_pack_order()]
+        options = [option for option in [*together, apart] if option is not None]
+        if not options or len(groups) == 1:
+            return None if apart is None else apart[1]
+        return min(options, key=itemgetter(0))[1]
+
+    def _in_pack_order(self) -> list[DomainRoom]:
+        return sorted(self.rooms.values(), key=lambda room: (not room.used, room.free, room.name))
+
+    def _tried(self, groups: list[int], only: str | None) -> tuple[list[int], list[Share]] | None:
+        """Returns the furthest tier of each group and who pays, in one domain or in any; plans nothing."""
+        rooms, planned = dict(self.rooms), len(self.planned)
+        first = self._to_fill(groups) if len(groups) > 1 else []
+        furthest: list[int] = []
         shares: list[Share] = []
         for number, gpus in enumerate(groups):
-            shares_of_group = self._lay_out_group(number, gpus)
-            if shares_of_group is None:
-                return None
-            shares += shares_of_group
-        return shares
+            laid_out = self._lay_out_group(number, gpus, only, first)
+            if laid_out is None:
+                break
+            furthest.append(laid_out[0])
+            shares += laid_out[1]
+        self.rooms = rooms
+        del self.planned[planned:]
+        return (furthest, shares) if len(furthest) == len(groups) else None
 
-    def _lay_out_group(self, number: int, gpus: int) -> list[Share] | None:
-        fitting = [room for room in self.rooms.values() if room.pods * self.pod_size >= gpus]
-        fitting.sort(key=lambda room: (not room.used, room.free, room.name))
+    def _to_fill(self, groups: list[int]) -> list[str]:
+        """Returns as few domains as hold the groups, of equals the fullest first: by trying all."""
+        ordered = self._in_pack_order()
+        held = {room.name: room.pods * self.pod_size // groups[0] for room in ordered}
+        for count in range(1, len(ordered) + 1):
+            for chosen in permutations(held, count):
+                if sum(held[name] for name in chosen) >= len(groups):
+                    return [*chosen]
+        return []
+
+    def _lay_out_group(
+        self, number: int, gpus: int, only: str | None, first: list[str]
+    ) -> tuple[int, list[Share]] | None:
+        """Places a group where the earliest tier can pay; returns that tier and who pays."""
+        fitting = [
+            room
+            for room in self._in_pack_order()
+            if room.pods * self.pod_size >= gpus and only in {None, room.name}
+        ]
+        fitting.sort(key=lambda room: first.index(room.name) if room.name in first else len(first))
         for tier in sorted({payer.tier for payer in self.payers}):
             for room in fitting:
                 shares = self._pay(number, gpus, room.name, tier)
@@ -164,7 +201,7 @@ class PayerOracle:
                     self.rooms[room.name] = DomainRoom(
                         True, room.free - gpus, room.name, room.pods - gpus // self.pod_size
                     )
-                    return shares
+                    return tier, shares
         return None
 
     def _pay(self, number: int, gpus: int, domain: str, tier: int) -> list[Share] | None:

@@ -1,12 +1,15 @@
 """Places the pods of a gang on domains together with their payers (C2, P4–P6).
 
-Groups are placed one after the other. Each is placed with its spares if that fits and can be paid anywhere,
-and else without; by the nearest tier that can pay in a domain where the group fits; then in pack order. If
-one group fails, no lease of the gang stays open.
+All groups go to one domain if one can hold and pay them with their spares, by tiers as near as several could.
+Else groups are placed one after the other. Each is placed with its spares if that fits and can be paid
+anywhere, and else without; by the nearest tier that can pay in a domain where the group fits; then in few
+domains, the fullest first. If one group fails, no lease of the gang stays open.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import chain
+from typing import NamedTuple
 
 from jobtree.api.kinds.lease import OpenReason, Role
 from jobtree.core.accounts.envelope_accounts import FOREVER
@@ -21,8 +24,17 @@ from jobtree.core.operations.trial import LeaseTerms, Trial
 from jobtree.core.runs.notice import min_provisional_ms
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.domain import Domain
+from jobtree.core.supply.domain_filling import fewest_fullest_first
 from jobtree.core.supply.node_slots import NodeSelector, PodDemand
 from jobtree.core.supply.packing import pick_slots, pick_slots_apart
+
+
+class DomainOfGang(NamedTuple):
+    """A domain that can hold all groups of a gang."""
+
+    domain: Domain
+    tiers: list[int]  # the furthest that pays for each group
+    is_nearest: bool  # whether no other place is known to have nearer payers
 
 
 class GangLayout:
@@ -107,18 +119,50 @@ class GangLayout:
 
     def _place(self, width: int, spares: int) -> bool:
         checkpoint = self.trial.checkpoint()
+        group_gpus = self.shape.groups(width)
         if not self.shape.group:
             done = self._place_whole(width // self.pod_size, spares)
         elif self.shape.spread:
-            group_gpus = self.shape.groups(width)
-            done = all(
-                self.place_group(n, gpus // self.pod_size, spares) for n, gpus in enumerate(group_gpus)
-            )
+            done = self._place_groups(group_gpus, spares)
         else:
-            done = self._place_together(self.shape.groups(width), spares)
+            done = self._place_together(group_gpus, spares) is not None
         if not done:
             self._rollback(checkpoint)
         return done
+
+    def _place_groups(self, group_gpus: list[int], spares: int) -> bool:
+        """Places all groups in one domain if none needs a further tier there, and else in few (P4)."""
+        checkpoint = self.trial.checkpoint()
+        best = self._place_together(group_gpus, spares, all_spares=True) if len(group_gpus) > 1 else None
+        if best is not None and best.is_nearest:
+            return True
+        self._rollback(checkpoint)
+        if self._place_apart(group_gpus, spares) and (best is None or self._tiers_of_groups() < best.tiers):
+            return True
+        self._rollback(checkpoint)
+        return best is not None and self._place_in(best.domain, group_gpus, spares) is not None
+
+    def _place_apart(self, group_gpus: list[int], spares: int) -> bool:
+        """Places each group by itself: in as few domains as possible, the fullest first."""
+        first = self._domains_to_fill(group_gpus, spares) if len(group_gpus) > 1 else ()
+        return all(
+            self.place_group(n, gpus // self.pod_size, spares, first=first)
+            for n, gpus in enumerate(group_gpus)
+        )
+
+    def _domains_to_fill(self, group_gpus: list[int], spares: int) -> list[Domain]:
+        """Returns the domains that can hold the groups, with their spares if possible."""
+        demand = self.demand()
+        for spare_pods in dict.fromkeys((spares, 0)):
+            pods = group_gpus[0] // self.pod_size + spare_pods
+            domains = [*self._domains(pods)]
+            rooms = [
+                min(domain.placeable(demand), self._unreserved_pods(domain)) // pods for domain in domains
+            ]
+            positions = fewest_fullest_first(rooms, len(group_gpus))
+            if positions:
+                return [domains[position] for position in positions]
+        return []
 
     def _place_whole(self, pods: int, spares: int) -> bool:
         """Places one group if a domain can hold it, and else several in as few domains as possible (P4)."""
@@ -150,47 +194,94 @@ class GangLayout:
                     return part
         return 0
 
-    def _place_together(self, group_gpus: list[int], spares: int) -> bool:
+    def _place_together(
+        self, group_gpus: list[int], spares: int, *, all_spares: bool = False
+    ) -> "DomainOfGang | None":
         """Places all groups in one domain (P4).
 
-        It takes the domain where nearer payers pay for the first groups; among equals, the first in order.
+        It takes the domain where nearer payers pay for the first groups; among equals, the first in order. Of
+        domains in which the same payers have the same room, only the first is tried. Where all payers have
+        all the room that they can pay for, no other place has nearer payers.
         """
-        checkpoint, best = self.trial.checkpoint(), None
-        for domain in self._domains(sum(group_gpus) // self.pod_size):
-            tiers = self._place_in(domain, group_gpus, spares)
-            if tiers is not None and not any(tiers):
-                return True
+        checkpoint = self.trial.checkpoint()
+        pods = sum(group_gpus) // self.pod_size
+        spare_pods = spares * len(group_gpus) if all_spares else 0
+        affordable = self._funding.affordable_by_selector(self.candidates, pods) or {}
+        most = tuple(min(pods, count) for count in affordable.values())
+        best: DomainOfGang | None = None
+        placed: set[tuple[int, ...]] = set()
+        for domain in self._domains(pods + spare_pods):
+            payable = tuple(
+                min(count, domain.placeable(self._demand_on(paid_on)))
+                for count, paid_on in zip(most, affordable, strict=True)
+            )
+            if sum(payable) < pods or payable in placed:
+                continue
+            tiers = self._place_in(domain, group_gpus, spares, spare_pods)
+            if tiers is None:
+                continue
+            placed.add(payable)
+            is_nearest = payable == most or not any(tiers)
+            if best is None or tiers < best.tiers:
+                best = DomainOfGang(domain, tiers, is_nearest)
+            elif is_nearest:
+                best = best._replace(is_nearest=True)
+            if is_nearest:
+                break
             self._rollback(checkpoint)
-            if tiers is not None and (best is None or tiers < best[0]):
-                best = (tiers, domain)
-        return best is not None and self._place_in(best[1], group_gpus, spares) is not None
+        if best is not None and self._domain_of_ranks() is not best.domain:
+            self._rollback(checkpoint)
+            self._place_in(best.domain, group_gpus, spares, spare_pods)
+        return best
 
-    def _place_in(self, domain: Domain, group_gpus: list[int], spares: int) -> list[int] | None:
-        """Places all groups in the domain; returns the number of the furthest tier that pays for each."""
+    def _domain_of_ranks(self) -> Domain | None:
+        """Returns the domain of the Run's first lease; None if it has none."""
+        lease = next(iter(self.run.leases.values()), None)
+        return None if lease is None else self.world.fleet.domain_by_node[lease.slots[0][0]]
+
+    def _place_in(
+        self, domain: Domain, group_gpus: list[int], spares: int, least_spares: int = 0
+    ) -> list[int] | None:
+        """Places all groups in the domain, with at least so many spares; returns their furthest tiers."""
+        checkpoint = self.trial.checkpoint()
+        for group, gpus in enumerate(group_gpus):
+            if not self.place_group(group, gpus // self.pod_size, spares, [domain]):
+                self._rollback(checkpoint)
+                return None
+        spare_gpus = sum(lease.gpus for lease in self.run.leases.values() if lease.role == "Spare")
+        if spare_gpus < least_spares * self.pod_size:
+            self._rollback(checkpoint)
+            return None
+        return self._tiers_of_groups()
+
+    def _tiers_of_groups(self) -> list[int]:
+        """Returns the number of the furthest tier that pays for each group."""
         tier_numbers: dict[EnvelopeKey, int] = {}
         for number, payers in enumerate(self.tiers):
             for candidate in payers:
                 tier_numbers.setdefault(candidate.envelope.key, number)
-        for group, gpus in enumerate(group_gpus):
-            if not self.place_group(group, gpus // self.pod_size, spares, [domain]):
-                return None
-        furthest = [0] * len(group_gpus)
+        furthest: dict[int, int] = {}
         for lease in self.run.leases.values():
             if lease.role != "Spare":
-                furthest[lease.group] = max(furthest[lease.group], tier_numbers[lease.payer])
-        return furthest
+                furthest[lease.group] = max(furthest.get(lease.group, 0), tier_numbers[lease.payer])
+        return [furthest[group] for group in sorted(furthest)]
 
     def place_group(
-        self, group: int, pods: int, spares: int, only: list[Domain] | None = None
+        self,
+        group: int,
+        pods: int,
+        spares: int,
+        only: list[Domain] | None = None,
+        first: Sequence[Domain] = (),
     ) -> Domain | None:
-        """Places one group and returns its domain; opens no lease if there is none."""
+        """Places one group and returns its domain, one of ``first`` if possible; else opens no lease."""
         for spare_pods in dict.fromkeys((spares, 0)):
             for payers in self.tiers:
                 affordable = self._funding.affordable_by_selector(payers, pods)
                 if affordable is None:
                     continue
                 anywhere = affordable.get((), 0) >= pods
-                for domain in self._domains(pods + spare_pods, only):
+                for domain in self._domains(pods + spare_pods, only, first):
                     if not anywhere and self._payable_in(domain, affordable) < pods:
                         continue
                     if self._fill(domain, group, pods, spare_pods, payers):
@@ -209,13 +300,15 @@ class GangLayout:
         for payers in self.tiers:
             if self._lease_pods(
                 domain, group, pods, payers, "Spare", rank_nodes=rank_nodes
-            ) and self._keeps_promises(domain):
+            ) and self._keeps_promises(domain, self._holding_promises()):
                 return True
             self._rollback(checkpoint)
         return False
 
-    def _domains(self, pods: int, only: list[Domain] | None = None) -> Iterator[Domain]:
-        """Domains in which that many pods fit, in pack order."""
+    def _domains(
+        self, pods: int, only: list[Domain] | None = None, first: Sequence[Domain] = ()
+    ) -> Iterator[Domain]:
+        """Domains in which that many pods fit: those to take first, then in pack order."""
         demand = self.demand()
         domains: Iterable[Domain] = only or ()
         if only is None:
@@ -226,7 +319,7 @@ class GangLayout:
             )
         return (
             domain
-            for domain in domains
+            for domain in chain(first, (domain for domain in domains if domain not in first))
             if domain.placeable(demand) >= pods and self._unreserved_pods(domain) >= pods
         )
 
@@ -262,12 +355,15 @@ class GangLayout:
         )
         return profile.pods(0, self.at, end, self.run.key, precedence)
 
-    def _keeps_promises(self, domain: Domain) -> bool:
-        """Whether every promise that counts on this domain can still be kept, pod by pod."""
-        if not self._may_break_promise(domain):
-            return True
-        before = None if self.promised_slice is None else self.run.precedence_at(self.at)
-        return keeps_all_promises(self.world, domain, self.run.key, before)
+    def _keeps_promises(self, domain: Domain, before: Precedence | None) -> bool:
+        """Whether every promise on this domain, made before that precedence, can be kept, pod by pod."""
+        return not self._may_break_promise(domain) or keeps_all_promises(
+            self.world, domain, self.run.key, before
+        )
+
+    def _holding_promises(self) -> Precedence | None:
+        """Before which precedence promises hold against the Run; None: all promises."""
+        return None if self.promised_slice is None else self.run.precedence_at(self.at)
 
     def unreserved_gpus(self, domain: Domain) -> int:
         """GPUs of this domain that the Run may use now."""
@@ -302,43 +398,68 @@ class GangLayout:
         """Opens leases here for the pods and spares of a group, each charged to the first that can pay.
 
         If the nodes that pack best break a promise, others are tried: nodes that are promised to no larger
-        pods, then nodes that were not tried yet.
+        pods, all but the node with the fewest of its pods, then nodes that were not tried yet. A Run that
+        starts as promised yields to no later promise, but breaks none if other nodes do as well.
         """
         checkpoint = self.trial.checkpoint()
-        role: Role = "Opportunistic" if self.opportunistic else "Active"
-        slots_of_ranks = self._lease_pods(domain, group, pods, payers, role)
-        if slots_of_ranks is not None:
-            apart = frozenset(node for node, _ in slots_of_ranks)
-            placed = not spare_pods or self._lease_pods(
-                domain, group, spare_pods, payers, "Spare", rank_nodes=apart
-            )
-            if placed and self._keeps_promises(domain):
-                return True
-        self._rollback(checkpoint)
-        if slots_of_ranks is None or spare_pods or not self._may_break_promise(domain):
-            return False
-        tried = {node for node, _ in slots_of_ranks}
-        for avoid in (self._nodes_for_larger_pods(domain), tried, tried):
-            if avoid:
-                other_slots = self._lease_pods(domain, group, pods, payers, role, avoid=frozenset(avoid))
-                if other_slots is None:
-                    continue
-                if self._keeps_promises(domain):
+        tried: dict[str, int] = {}  # nodes, and the GPUs there
+        acceptable: frozenset[str] | None = None  # nodes to avoid, so that no promise breaks that holds
+        for avoid in self._nodes_to_avoid(domain, spare_pods, tried):
+            slots = self._lease_group(domain, group, pods, spare_pods, payers, avoid)
+            if slots is not None:
+                if self._keeps_promises(domain, None):
                     return True
-                self._rollback(checkpoint)
-                tried |= {node for node, _ in other_slots}
-        return False
+                if acceptable is None and self._keeps_promises(domain, self._holding_promises()):
+                    acceptable = avoid
+                tried.update((node, mask.bit_count()) for node, mask in slots)
+            self._rollback(checkpoint)
+            if slots is None and not avoid:
+                return False
+        return (
+            acceptable is not None
+            and self._lease_group(domain, group, pods, spare_pods, payers, acceptable) is not None
+        )
+
+    def _nodes_to_avoid(
+        self, domain: Domain, spare_pods: int, tried: dict[str, int]
+    ) -> Iterator[frozenset[str]]:
+        """Yields sets of nodes to avoid; the nodes tried so far are added meanwhile."""
+        yield frozenset()
+        if spare_pods or not self._may_break_promise(domain):
+            return
+        nodes_for_larger_pods = self._nodes_for_larger_pods(domain)
+        if nodes_for_larger_pods:
+            yield nodes_for_larger_pods
+        if len(tried) > 1:  # the rest of the gang may need the others anyway
+            yield frozenset({min(tried, key=lambda name: (tried[name], name))})
+        yield frozenset(tried)
+        yield frozenset(tried)
+
+    def _lease_group(  # noqa: PLR0913, PLR0917  all of it is needed, and none of it belongs together
+        self,
+        domain: Domain,
+        group: int,
+        pods: int,
+        spare_pods: int,
+        payers: PayerCandidates,
+        avoid: frozenset[str],
+    ) -> Slots | None:
+        """Opens leases for the pods and spares of a group; returns the slots of its ranks."""
+        role: Role = "Opportunistic" if self.opportunistic else "Active"
+        slots = self._lease_pods(domain, group, pods, payers, role, avoid=avoid)
+        if slots is None or not spare_pods:
+            return slots
+        apart = frozenset(node for node, _ in slots)
+        spares = self._lease_pods(domain, group, spare_pods, payers, "Spare", rank_nodes=apart)
+        return None if spares is None else slots
 
     def _may_break_promise(self, domain: Domain) -> bool:
         return bool(domain.promises) and not (self.opportunistic or self.run.provisional)
 
     def _nodes_for_larger_pods(self, domain: Domain) -> frozenset[str]:
         """Nodes on which one more pod would take GPUs that larger pods are promised as a whole."""
-        precedence = self.run.precedence_at(self.at)
-        profile = availability_profile(
-            self.world, domain, placement_demand(self.run, self.pod_size), precedence
-        )
-        fragmentation = profile.promises_before(self.run.key, precedence).fragmentation
+        profile = availability_profile(self.world, domain, placement_demand(self.run, self.pod_size), None)
+        fragmentation = profile.promises_before(self.run.key, None).fragmentation
         if fragmentation is None:
             return frozenset()
         end = FOREVER if self.run.known_end is None else self.run.known_end
