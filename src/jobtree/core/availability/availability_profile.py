@@ -9,13 +9,16 @@ does not break if a lottery ends in another way than forecast.
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import accumulate
 
 from jobtree.core.accounts.budget_timeline import CumulativeSum
 from jobtree.core.accounts.envelope_accounts import FOREVER
-from jobtree.core.availability.fragmentation import FragmentationBound, NodeAvailability, PromisedPods
+from jobtree.core.availability.fragmentation import FragmentationBound
+from jobtree.core.availability.misfit_pods import MisfitBound, PromisedPods
+from jobtree.core.availability.node_availability import NodeAvailability
+from jobtree.core.availability.node_shapes import has_misfits, is_misfit
 from jobtree.core.availability.occupancy import (
     OccupancyView,
     domain_occupancy,
@@ -26,7 +29,14 @@ from jobtree.core.availability.payer_placement import payer_selector_of_promise
 from jobtree.core.availability.promised_lotteries import PromisedLotteries
 from jobtree.core.availability.step_functions import StepFunction, pods_over_time
 from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.model.promise import LOTTERY, STRUCTURAL, Disruption, Precedence, Promise
+from jobtree.core.model.promise import (
+    LOTTERY,
+    NO_DISRUPTION,
+    STRUCTURAL,
+    Disruption,
+    Precedence,
+    Promise,
+)
 from jobtree.core.model.versioned_cache import VersionedCache
 from jobtree.core.runs.notice import DrawNotice
 from jobtree.core.runs.run_state import RunState
@@ -97,9 +107,14 @@ class AvailabilityProfile:
                 and promise.run_key != run_key
                 and (precedence is None or promise.precedence < precedence)
             )
-            totals = cached[key] = PromisedPodTotals(promised, partial(self.max_pods, 0))
+            counted = list(promised)
+            misfits = None
+            if has_misfits({self.size, *(promise.size for promise in counted)}):
+                misfits = MisfitBound(self.size, self.node_availability, counted)
+            totals = PromisedPodTotals(self.size, counted, partial(self.max_pods, 0), misfits)
             if self.all_usable and totals.largest_pod > self.size:
-                totals.fragmentation = FragmentationBound(self.size, self.node_availability, totals.promised)
+                totals.fragmentation = FragmentationBound(self.size, self.node_availability, counted)
+            cached[key] = totals
         return totals
 
     def lotteries_before(
@@ -135,10 +150,17 @@ class AvailabilityProfile:
     def _promised_pods(self, promise: Promise) -> "PromisedPods":
         assert promise.at is not None
         gpus = sum(share for name, share in promise.domain_gpus if name == self.domain.name)
-        pods = -(-gpus // self.size)
         end = FOREVER if promise.end is None else promise.end
         immune_until = min(end, promise.immune_until)
-        return PromisedPods(promise.at, end, immune_until, pods, gpus, promise.pod_size)
+        return PromisedPods(
+            at=promise.at,
+            end=end,
+            immune_until=immune_until,
+            gpus=gpus,
+            size=promise.pod_size,
+            disruption=promise.disruption,
+            precedence=promise.precedence,
+        )
 
     def max_pods(self, disruption: Disruption, at: int) -> int:
         """Returns how many pods fit at that instant if no promise counts: never fewer than with promises."""
@@ -182,6 +204,25 @@ class AvailabilityProfile:
             return pods
         return totals.fragmentation.pods(disruption, at, end, pods, own)
 
+    def promisable_pods(  # noqa: PLR0913, PLR0917  one question with its circumstances
+        self,
+        disruption: Disruption,
+        at: int,
+        end: int,
+        run_key: RunKey | None,
+        precedence: Precedence | None,
+        gang: Collection[RunKey] = (),
+    ) -> int:
+        """Returns how many of these pods the Run may be promised, wherever they will start.
+
+        A Run that starts now is placed on known nodes, so there it is checked what its pods leave.
+        """
+        pods = self.pods(disruption, at, end, run_key, precedence, gang)
+        if pods <= 0 or not self.domain.promises:
+            return pods
+        totals, own = self._totals(run_key, precedence)
+        return pods if totals.misfits is None else totals.misfits.pods(at, end, pods, own)
+
     def counted_pods(self, at: int, end: int, run_key: RunKey | None) -> int:
         """Returns an upper bound on ``pods`` behind all promises: the count, whatever nodes are broken up."""
         return self._count(0, at, end, run_key, None)[0]
@@ -193,17 +234,18 @@ class AvailabilityProfile:
         pods = self.max_pods(disruption, at)
         if not self.domain.promises:
             return pods, None, None
+        totals, own = self._totals(run_key, precedence)
+        left = pods - totals.promised_pods_at(disruption, at, own)
+        return min(left, totals.lowest_left_between(at, end, own)), totals, own
+
+    def _totals(
+        self, run_key: RunKey | None, precedence: Precedence | None
+    ) -> "tuple[PromisedPodTotals, PromisedPods | None]":
+        """Returns the promises that count for a Run, and the Run's own promise if it counts."""
         promise = self.domain.promises.get(run_key) if run_key is not None and precedence is None else None
         own = None if promise is None or promise.at is None else self._promised_pods(promise)
         # These include the own promise, so that all Runs share them.
-        totals = self.promises_before(run_key if own is None else None, precedence)
-        return (
-            min(
-                pods - totals.promised_pods_at(disruption, at, own), totals.lowest_left_between(at, end, own)
-            ),
-            totals,
-            own,
-        )
+        return self.promises_before(run_key if own is None else None, precedence), own
 
     def behind_promises(self, disruption: Disruption) -> "ProfileBehindPromises":
         """Returns how many pods fit behind all promises over time, for a Run without a promise here."""
@@ -220,7 +262,7 @@ class AvailabilityProfile:
                     min(pods, totals.lowest_left_after(at))
                     for at, pods in zip(starts, pods_then, strict=True)
                 ]
-                profile = ProfileBehindPromises(disruption, starts, pods_then, counted, totals.fragmentation)
+                profile = ProfileBehindPromises(disruption, starts, pods_then, counted, totals)
             cached[disruption] = profile
         return profile
 
@@ -284,11 +326,11 @@ class AvailabilityProfile:
 class ProfileBehindPromises:
     """How many pods fit behind all promises over time, for a Run without a promise.
 
-    How many pods an open-ended Run may have is counted at once for each instant. If larger pods are promised,
-    the nodes are examined too, but only at instants where the count suffices.
+    How many pods an open-ended Run may have is counted at once for each instant. If larger pods or misfits
+    are promised, the nodes are examined too, but only at instants where the count suffices.
     """
 
-    __slots__ = ("_counted", "_disruption", "_fragmentation", "_open_ended", "_pods_then", "starts")
+    __slots__ = ("_counted", "_disruption", "_open_ended", "_pods_then", "_totals", "starts")
 
     def __init__(
         self,
@@ -296,24 +338,23 @@ class ProfileBehindPromises:
         starts: list[int],
         pods_then: list[int],
         counted: list[int],
-        fragmentation: FragmentationBound | None,
+        totals: "PromisedPodTotals | None",
     ) -> None:
         self._disruption = disruption
         self.starts = starts
         self._pods_then = pods_then  # pods that fit at each of the starts, for however short a time
         self._counted = counted  # an upper bound on the pods of an open-ended Run, by counting
-        self._fragmentation = fragmentation
+        self._totals = totals if totals is not None and totals.is_limited else None
         self._open_ended: dict[int, int] = {}  # pods of an open-ended Run, by index
 
     def _open_ended_at(self, index: int) -> int:
-        if self._fragmentation is None:
+        if self._totals is None:
             return self._counted[index]
         cached = self._open_ended.get(index)
         if cached is None:
             at, counted = self.starts[index], self._counted[index]
-            cached = self._open_ended[index] = self._fragmentation.pods(
-                self._disruption, at, FOREVER, counted
-            )
+            cached = self._totals.limited(self._disruption, at, FOREVER, counted, None)
+            self._open_ended[index] = cached
         return cached
 
     def _indexes_with(self, pods: int, first: int) -> Iterator[int]:
@@ -344,11 +385,11 @@ class ProfileBehindPromises:
 
 
 class PromisedPodTotals:
-    """The pods of several promises in one domain, added up over time.
+    """The promises in one domain, added up over time in pods of one size.
 
     ``max_pods`` returns what fits at an instant if no promise counts. So what these promises leave when each
-    of them begins is computed once. The own promise of a Run (``own``) may be one of them and then counts as
-    free for the Run.
+    of them begins is computed once. Misfits are counted apart (``MisfitBound``). The own promise of a Run
+    (``own``) may be one of them and then counts as free for the Run.
     """
 
     __slots__ = (
@@ -358,32 +399,64 @@ class PromisedPodTotals:
         "_immunity_ended",
         "_left",
         "_lowest_left",
+        "_size",
         "_starts",
         "fragmentation",
         "largest_pod",
+        "misfits",
         "promised",
     )
 
-    def __init__(self, promised: Iterable[PromisedPods], max_pods: Callable[[int], int]) -> None:
-        self.promised = list(promised)
+    def __init__(
+        self,
+        size: int,
+        promised: Sequence[PromisedPods],
+        max_pods: Callable[[int], int],
+        misfits: MisfitBound | None = None,
+    ) -> None:
+        self._size = size
+        self.promised = promised
+        self.misfits = misfits  # if some of these sizes do not divide each other
         self.largest_pod = max((promise.size for promise in self.promised), default=0)
         self.fragmentation: FragmentationBound | None = None  # if there are larger pods among them
-        self._count_by_start = Counter([promise.at for promise in self.promised])
+        fitting = [
+            (promise, promise.pods_of(size)) for promise in self.promised if not is_misfit(size, promise.size)
+        ]
+        self._count_by_start = Counter([promise.at for promise, _ in fitting])
         self._starts = sorted(self._count_by_start)
-        self._begun = CumulativeSum((promise.at, promise.pods) for promise in self.promised)
-        self._ended = CumulativeSum((max(promise.at, promise.end), promise.pods) for promise in self.promised)
-        self._immunity_ended = CumulativeSum(
-            (max(promise.at, promise.immune_until), promise.pods) for promise in self.promised
-        )
-        self._left = [max_pods(start) - self.promised_pods_at(0, start) for start in self._starts]
+        self._begun = CumulativeSum((promise.at, pods) for promise, pods in fitting)
+        self._ended = CumulativeSum((promise.until(NO_DISRUPTION), pods) for promise, pods in fitting)
+        self._immunity_ended = CumulativeSum((promise.until(LOTTERY), pods) for promise, pods in fitting)
+        self._left = [
+            max_pods(start) - self._begun.until(start) + self._ended.until(start) for start in self._starts
+        ]
+        if misfits is not None:
+            last_made = {promise.at: promise.precedence for promise, _ in sorted(fitting, key=_made)}
+            self._left = [
+                left - misfits.lost_before(start, last_made[start])
+                for start, left in zip(self._starts, self._left, strict=True)
+            ]
         self._lowest_left = [*accumulate(reversed(self._left), min, initial=FOREVER)][::-1]
 
     def promised_pods_at(self, disruption: Disruption, at: int, own: PromisedPods | None = None) -> int:
         """Returns the pods promised at that instant; a lottery may draw those that are no longer immune."""
         ended = self._immunity_ended if disruption == LOTTERY else self._ended
         pods = self._begun.until(at) - ended.until(at)
-        if own is not None and own.at <= at < (own.immune_until if disruption == LOTTERY else own.end):
-            pods -= own.pods
+        if own is not None and own.at <= at < own.until(disruption):
+            pods -= own.pods_of(self._size)
+        return pods if self.misfits is None else pods + self.misfits.lost_at(disruption, at, own)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether nodes must be examined beside the count."""
+        return self.fragmentation is not None or self.misfits is not None
+
+    def limited(self, disruption: Disruption, at: int, end: int, pods: int, own: PromisedPods | None) -> int:
+        """Returns how many of these pods leave the nodes that promises of other sizes need."""
+        if self.fragmentation is not None and pods > 0:
+            pods = self.fragmentation.pods(disruption, at, end, pods, own)
+        if self.misfits is not None and pods > 0:
+            pods = self.misfits.pods(at, end, pods, own)
         return pods
 
     def promised_pods_in_peace(self, at: int, since: int, own: PromisedPods | None) -> int:
@@ -391,8 +464,8 @@ class PromisedPodTotals:
         drawable = self._immunity_ended.until(at) - self._immunity_ended.until(since)
         pods = self._begun.until(at) - drawable - self._ended.until(since)
         if own is not None and own.at <= at and own.end > since and not since < own.immune_until <= at:
-            pods -= own.pods
-        return pods
+            pods -= own.pods_of(self._size)
+        return pods if self.misfits is None else pods + self.misfits.lost_in_peace(at, since, own)
 
     def lowest_left_after(self, at: int) -> int:
         """Returns the fewest pods that are left when any of the promises begins after that instant."""
@@ -404,19 +477,23 @@ class PromisedPodTotals:
         While the own promise of a Run lasts, at least its pods are left for the Run.
         """
         first, last = bisect_right(self._starts, after), bisect_left(self._starts, before)
-        if own is None:
+        if own is None or is_misfit(self._size, own.size):
             return self._lowest_of(first, last)
         begin, end = bisect_left(self._starts, own.at), bisect_left(self._starts, max(own.at, own.end))
         begin_of_others = begin if self._count_by_start[own.at] > 1 else begin + 1
         during_own = self._lowest_of(max(first, begin_of_others), min(last, end))
         return min(
             self._lowest_of(first, min(last, begin)),
-            own.pods + max(0, during_own),
+            own.pods_of(self._size) + max(0, during_own),
             self._lowest_of(max(first, end), last),
         )
 
     def _lowest_of(self, first: int, last: int) -> int:
         return min(self._left[first:last]) if first < last else FOREVER
+
+
+def _made(fitting: tuple[PromisedPods, int]) -> Precedence:
+    return fitting[0].precedence
 
 
 class PromiseDependentCache:

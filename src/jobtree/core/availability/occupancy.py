@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from jobtree.core.accounts.envelope_accounts import FOREVER
-from jobtree.core.availability.fragmentation import NodeAvailability
+from jobtree.core.availability.node_availability import NodeAvailability
 from jobtree.core.availability.shrink_steps import shrink_steps
 from jobtree.core.funding.payer_candidates import last_closing
 from jobtree.core.model.gpu_lease import RunKey

@@ -8,6 +8,7 @@ whenever a Run was placed there. They are cached until a promise on the domain c
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 import msgspec
 
@@ -16,8 +17,11 @@ from jobtree.core.availability.availability_profile import (
     AvailabilityProfile,
     availability_profile,
     placement_demand,
+    profile_for_promise,
 )
 from jobtree.core.availability.fragmentation import LargerPodOverlap
+from jobtree.core.availability.misfit_pods import PodsBeside, PromisedPods, pods_beside
+from jobtree.core.availability.node_shapes import has_misfits, is_misfit
 from jobtree.core.availability.occupancy import domain_occupancy
 from jobtree.core.availability.payer_placement import payer_selector_of_promise
 from jobtree.core.availability.promised_lotteries import PromisedLotteries
@@ -60,6 +64,22 @@ class PromisedShare(msgspec.Struct, frozen=True):
     def pods(self, size: int) -> int:
         return -(-self.gpus // size)
 
+    def is_misfit(self, size: int) -> bool:
+        return is_misfit(self.promise.pod_size, size)
+
+    def pods_of_own(self, now: int) -> PromisedPods:
+        """Returns the promise as it counts from now on, in pods of its own size."""
+        at, promise = max(self.at, now), self.promise
+        return PromisedPods(
+            at=at,
+            end=self.end,
+            immune_until=self.immune_until,
+            gpus=self.gpus,
+            size=promise.pod_size,
+            disruption=promise.disruption,
+            precedence=promise.precedence,
+        )
+
 
 def promised_share(domain: Domain, promise: Promise) -> PromisedShare:
     at, end = promise.at or 0, FOREVER if promise.end is None else promise.end
@@ -76,6 +96,8 @@ class PromisedPodCounts:
         self.until_drawable = [0] * len(starts)  # each promise counts until a lottery may draw it
 
     def add(self, share: PromisedShare) -> None:
+        if share.is_misfit(self.size):
+            return  # these are counted by node shape
         pods = share.pods(self.size)
         first = bisect_left(self._starts, share.at)
         for counts, until in ((self.until_end, share.end), (self.until_drawable, share.immune_until)):
@@ -100,6 +122,7 @@ class PromiseFeasibility:
         self._requirements: list[PromiseRequirement] = []
         self._last_shortage: tuple[PodDemand, Disruption, Precedence, Moment, int] | None = None
         self._combined: dict[tuple[int, ...], dict[ProfileKey, tuple[Precedence, PodsByMoment]]] = {}
+        self._misfits = has_misfits(self._counts)
         for share in shares:
             self._requirements.append(self._requirement(share))
             for counts in self._counts.values():
@@ -171,7 +194,10 @@ class PromiseFeasibility:
             return sum(
                 share.pods(size)
                 for share in self._earlier
-                if share.at <= at and share.end > peace_since and not peace_since < share.immune_until <= at
+                if not share.is_misfit(size)
+                and share.at <= at
+                and share.end > peace_since
+                and not peace_since < share.immune_until <= at
             )
         index = bisect_left(self._starts, at)
         if index < len(self._starts) and self._starts[index] == at:
@@ -180,7 +206,8 @@ class PromiseFeasibility:
         return sum(
             share.pods(size)
             for share in self._earlier
-            if share.at <= at < (share.immune_until if disruption == LOTTERY else share.end)
+            if not share.is_misfit(size)
+            and share.at <= at < (share.immune_until if disruption == LOTTERY else share.end)
         )
 
     def _larger_pod_overlaps(self, size: int, at: int, end: int) -> Iterable[LargerPodOverlap]:
@@ -219,6 +246,8 @@ class PromiseFeasibility:
             self._leaves_larger_pods_whole(requirement)
             for requirement in self._requirements
             if requirement.larger_pod_overlaps
+        ) and (
+            not self._misfits or all(self._fits_beside_misfits(*beside) for beside in self._beside_misfits)
         )
 
     def _fits(
@@ -234,6 +263,42 @@ class PromiseFeasibility:
             overlap.pods(profile.node_availability, requirement.disruption) >= requirement.own_pods
             for overlap in requirement.larger_pod_overlaps
         )
+
+    @cached_property
+    def _beside_misfits(self) -> list[tuple[PromisedShare, PodsBeside, PodsBeside | None]]:
+        """The promises that misfits are beside, counted until they end, and until a lottery may draw them."""
+        counted = {
+            share.pods_of_own(self._world.now): share for share in self._earlier if self._anywhere(share)
+        }
+        drawable = {beside.promise: beside for beside in pods_beside([*counted], LOTTERY) if beside.misfits}
+        return [
+            (counted[beside.promise], beside, drawable.get(beside.promise))
+            for beside in pods_beside([*counted], NO_DISRUPTION)
+            if beside.misfits
+        ]
+
+    def _anywhere(self, share: PromisedShare) -> bool:
+        """Whether its pods may use all nodes."""
+        return profile_for_promise(self._world, self._domain, share.promise).all_usable
+
+    def _fits_beside_misfits(
+        self, share: PromisedShare, until_end: PodsBeside, until_drawable: PodsBeside | None
+    ) -> bool:
+        """Whether a promise finds its pods wherever the misfits start.
+
+        Beside a promise that was made later it must find them without taking more.
+        """
+        at, promise = until_end.promise.at, share.promise
+        availability = profile_for_promise(self._world, self._domain, promise).node_availability
+        if until_end.room(availability, NO_DISRUPTION) >= 0:
+            return True
+        if any(
+            other.at < at < other.end and other.promise.precedence > promise.precedence
+            for other in self._earlier
+        ):
+            return False
+        beside = until_drawable if promise.disruption == LOTTERY else until_end
+        return beside is None or beside.room(availability, promise.disruption) >= 0
 
 
 def pods_at(profile: AvailabilityProfile, disruption: Disruption, moment: Moment) -> int:

@@ -21,6 +21,7 @@ from jobtree.core.availability.earliest_fit_index import (
     earliest_fit_index,
 )
 from jobtree.core.availability.payer_placement import ANYWHERE, PayerPlacement
+from jobtree.core.availability.slice_cost import FREE, SliceCost, least_stopped, slice_cost
 from jobtree.core.funding.future_funding import FundingSplit, funding_at, funding_instants, is_window_aligned
 from jobtree.core.funding.future_funding_upper_bound import FutureFundingUpperBound
 from jobtree.core.model.gang_shape import GangShape
@@ -34,11 +35,14 @@ from jobtree.core.model.promise import (
 )
 from jobtree.core.model.widest_width import widest_width
 from jobtree.core.runs.run_state import RunState
+from jobtree.core.supply.domain_filling import fewest_fullest_first
 from jobtree.core.world.world import World
 
+MAX_COSTED = 64  # how many domains are compared by what a start there takes from others
 MAX_ROUNDS = 64  # how often domains and payers are examined in turn; how many instants for several domains
 
 DomainGpus = tuple[tuple[str, int], ...]
+CostedSlice = tuple[SliceCost, DomainGpus]
 ProfileSearch = Callable[[AvailabilityProfile, Disruption, int, int, int], int | None]
 
 
@@ -207,7 +211,9 @@ class StartSearch:
             return 0
         if self._is_open_ended_behind_all(profile):
             return profile.behind_promises(disruption).open_ended_pods(at)
-        return profile.pods(disruption, at, self._end(at), self.run.key, self.precedence, self.run.gang)
+        return profile.promisable_pods(
+            disruption, at, self._end(at), self.run.key, self.precedence, self.run.gang
+        )
 
     def _is_open_ended_behind_all(self, profile: AvailabilityProfile) -> bool:
         """Whether the profile behind all promises holds for the Run, so that nothing must be computed."""
@@ -304,7 +310,7 @@ class StartSearch:
         if self.fit_index.capacity_in_chunks(chunk) < needed:
             return None
         bound = self._chunks_bound(disruption, needed, chunk, at, until)
-        if bound is None or self._in_several_domains(disruption, pods, bound) is not None:
+        if bound is None or self._fill_domains(disruption, pods, bound) is not None:
             return bound
         later = {
             instant
@@ -312,7 +318,7 @@ class StartSearch:
             for instant in self._increase_instants(profile, disruption, bound)
         } - {bound}
         for instant in sorted(later)[:MAX_ROUNDS]:
-            if instant <= until and self._in_several_domains(disruption, pods, instant) is not None:
+            if instant <= until and self._fill_domains(disruption, pods, instant) is not None:
                 return instant
         return None
 
@@ -372,30 +378,48 @@ class StartSearch:
         )
 
     def _domain_gpus(self, disruption: Disruption, pods: int, at: int) -> DomainGpus | None:
-        """Returns the GPUs per domain for so many pods: in one domain if possible, else in several."""
-        in_one = None if self.shape.group and self.shape.spread else self._in_one_domain(disruption, pods, at)
-        if in_one is not None or not self.shape.spread:
-            return in_one
-        return self._in_several_domains(disruption, pods, at)
+        """Returns the slice that costs others least: of equals, one domain before several (R1)."""
+        in_one = self._in_one_domain(disruption, pods, at)
+        if not self.shape.spread or (in_one is not None and (not self.shape.group or in_one[0] == FREE)):
+            return None if in_one is None else in_one[1]
+        in_several = self._in_several_domains(disruption, pods, at)
+        if in_several is None or (in_one is not None and in_one <= in_several):
+            return None if in_one is None else in_one[1]
+        return in_several[1]
 
-    def _in_one_domain(self, disruption: Disruption, pods: int, at: int) -> DomainGpus | None:
-        """Returns the domain with the fewest pods by lottery, then fewest not free, then in pack order."""
-        least_taken: tuple[int, int] | None = None
+    def _in_one_domain(self, disruption: Disruption, pods: int, at: int) -> CostedSlice | None:
+        """Returns the domain that costs others least, and the cost; of equals, the first in pack order."""
+        least: SliceCost | None = None
         name = ""
         may_take_less = self._positions_with_less_disruption(disruption, at)
+        least_if_nothing_is_free = self._least_cost(_nothing_is_free, disruption, pods, at)
+        costed = 0
         for position, profile in self._domains_that_fit_by(disruption, pods, at):
-            if least_taken is not None and (
-                position not in may_take_less
-                or self._pods_taken(profile.max_pods, disruption, pods, at) >= least_taken
-            ):
-                continue
+            if least is not None:
+                bound = least_if_nothing_is_free
+                if position in may_take_less and bound >= least:
+                    bound = self._least_cost(profile.max_pods, disruption, pods, at)
+                if bound >= least:
+                    continue
             if self._pods(profile, disruption, at) >= pods:
-                taken = self._pods_taken(partial(self._pods, profile), disruption, pods, at)
-                if least_taken is None or taken < least_taken:
-                    least_taken, name = taken, profile.domain.name
-                if taken == (0, 0):
+                cost = self._cost(profile, disruption, pods, at)
+                costed += 1
+                if least is None or cost < least:
+                    least, name = cost, profile.domain.name
+                if cost == FREE or costed == MAX_COSTED:
                     break
-        return None if least_taken is None else ((name, pods * self.size),)
+        return None if least is None else (least, ((name, pods * self.size),))
+
+    def _least_cost(
+        self, pods_at: Callable[[Disruption, int], int], disruption: Disruption, pods: int, at: int
+    ) -> SliceCost:
+        """Returns a lower bound of the cost: a lottery stops at least the GPUs that need it."""
+        by_lottery, not_free = self._pods_taken(pods_at, disruption, pods, at)
+        return SliceCost(by_lottery * self.size, 0, (not_free - by_lottery) * self.size)
+
+    def _cost(self, profile: AvailabilityProfile, disruption: Disruption, pods: int, at: int) -> SliceCost:
+        by_lottery, not_free = self._pods_taken(partial(self._pods, profile), disruption, pods, at)
+        return slice_cost(self.world, profile.domain, at, by_lottery * self.size, not_free * self.size)
 
     def _domains_that_fit_by(
         self, disruption: Disruption, pods: int, at: int
@@ -422,23 +446,86 @@ class StartSearch:
         by_lottery = pods - min(pods, max(0, pods_at(STRUCTURAL, at))) if disruption == LOTTERY else 0
         return by_lottery, pods - min(pods, max(0, pods_at(NO_DISRUPTION, at)))
 
-    def _in_several_domains(self, disruption: Disruption, pods: int, at: int) -> DomainGpus | None:
-        """Returns whole groups per domain: free GPUs, then those of spares and steps, then by lottery."""
+    def _in_several_domains(self, disruption: Disruption, pods: int, at: int) -> CostedSlice | None:
+        """Returns whole groups per domain and their cost: free GPUs, spares and steps, then by lottery."""
+        filled = self._fill_domains(disruption, pods, at, by_cost=True)
+        if filled is None:
+            return None
+        if disruption == NO_DISRUPTION and self.shape.group:
+            filled = self._fewest_domains(pods, at) or filled
+        profiles = {profile.domain.name: profile for profile in self.profiles}
+        costs = [self._cost(profiles[name], disruption, count, at) for name, count in filled.items()]
+        total = SliceCost(*(sum(amounts) for amounts in zip(*costs, strict=True)))
+        return total, tuple(sorted((name, count * self.size) for name, count in filled.items()))
+
+    def _fewest_domains(self, pods: int, at: int) -> dict[str, int]:
+        """Returns whole groups in as few domains as possible, the fullest filled first (P4)."""
+        chunk = self.shape.group // self.size
+        rooms = [
+            self._pods(profile, NO_DISRUPTION, at) // chunk
+            if profile.max_pods(NO_DISRUPTION, at) >= chunk
+            else 0
+            for profile in self.profiles
+        ]
+        filled: dict[str, int] = {}
+        for position in fewest_fullest_first(rooms, -(-pods // chunk)):
+            filled[self.profiles[position].domain.name] = count = min(pods, rooms[position] * chunk)
+            pods -= count
+        return filled
+
+    def _fill_domains(
+        self, disruption: Disruption, pods: int, at: int, *, by_cost: bool = False
+    ) -> dict[str, int] | None:
+        """Returns the pods that each domain can have: first of what is free everywhere, by lottery last.
+
+        With ``by_cost`` lotteries are held where they stop least for each GPU.
+        """
         chunk = self.shape.group // self.size if self.shape.group else 1
-        pods_by_domain: dict[str, int] = {}
+        filled: dict[str, int] = {}
         missing = pods
         for allowed in DISRUPTIONS[: disruption + 1]:
-            for profile in self._in_filling_order(allowed, at):
-                before = pods_by_domain.get(profile.domain.name, 0)
-                if profile.max_pods(allowed, at) // chunk * chunk <= before:
-                    continue
-                more = min(missing, self._pods(profile, allowed, at) // chunk * chunk - before)
+            order = self._in_filling_order(allowed, at)
+            if by_cost and allowed == LOTTERY:
+                order = iter(self._by_stopped_share(filled, missing, at))
+            for profile in order:
+                more = self._more_pods(profile, allowed, at, chunk, filled, missing)
                 if more > 0:
-                    pods_by_domain[profile.domain.name] = before + more
+                    filled[profile.domain.name] = filled.get(profile.domain.name, 0) + more
                     missing -= more
                 if not missing:
-                    return tuple(sorted((name, count * self.size) for name, count in pods_by_domain.items()))
+                    return filled
         return None
+
+    def _more_pods(  # noqa: PLR0913, PLR0917  one question with its circumstances
+        self,
+        profile: AvailabilityProfile,
+        disruption: Disruption,
+        at: int,
+        chunk: int,
+        filled: dict[str, int],
+        missing: int,
+    ) -> int:
+        """Returns how many more pods a domain can have, in whole chunks."""
+        before = filled.get(profile.domain.name, 0)
+        if profile.max_pods(disruption, at) // chunk * chunk <= before:
+            return 0
+        return min(missing, self._pods(profile, disruption, at) // chunk * chunk - before)
+
+    def _by_stopped_share(self, filled: dict[str, int], missing: int, at: int) -> list[AvailabilityProfile]:
+        """Returns the domains by what a lottery stops there for each pod that is still missing."""
+        chunk = self.shape.group // self.size if self.shape.group else 1
+        shares: list[tuple[int, int, AvailabilityProfile]] = []
+        enough = 0
+        for position, profile in enumerate(self._in_filling_order(LOTTERY, at)):
+            more = self._more_pods(profile, LOTTERY, at, chunk, filled, missing)
+            if more > 0:
+                stopped = least_stopped(self.world, profile.domain, at, more * self.size)
+                shares.append(((stopped << 20) // more, position, profile))
+                if stopped == more * self.size:  # no domain stops less
+                    enough += more
+                if enough >= missing:
+                    break
+        return [profile for _, _, profile in sorted(shares, key=itemgetter(0, 1))]
 
     def _in_filling_order(self, disruption: Disruption, at: int) -> Iterator[AvailabilityProfile]:
         """Yields the domains in pack order; without groups, those with most pods first, so few are used."""
@@ -460,3 +547,7 @@ class StartSearch:
             else:
                 exact[name] = bounded
                 heapreplace(bounds, (-self._pods(bounded, disruption, at), name, None))
+
+
+def _nothing_is_free(_disruption: Disruption, _at: int) -> int:
+    return 0

@@ -1,7 +1,9 @@
 """Promises of small pods beside those of larger ones (R2, R6): what nodes can carry is what is promised."""
 
 from jobtree.api.schema.quantities import HOUR
-from jobtree.core.availability.fragmentation import FragmentationBound, NodeAvailability, PromisedPods
+from jobtree.core.availability.fragmentation import FragmentationBound
+from jobtree.core.availability.misfit_pods import PromisedPods
+from jobtree.core.availability.node_availability import NodeAvailability
 from tests.unit.core.build import T0, budget, envelope, nodes, run
 from tests.unit.core.lab import Lab
 
@@ -80,7 +82,15 @@ def test_node_is_broken_up_for_small_pods_when_no_larger_pod_is_promised_there()
 def test_fragmentation_bound_counts_gpus_left_over_node_by_node() -> None:
     soon, late = T0 + HOUR, T0 + 9 * HOUR
     availability = NodeAvailability({"a": 3, "b": 1}, [("a", 5, (late,) * 4), ("b", 7, (soon,) * 4)])
-    gang = PromisedPods(at=soon, end=late, immune_until=soon, pods=8, gpus=8, size=8)
+    gang = PromisedPods(
+        at=soon,
+        end=late,
+        immune_until=soon,
+        gpus=8,
+        size=8,
+        disruption=0,
+        precedence=(T0, 0, (T0, "", "gang")),
+    )
     fragmentation = FragmentationBound(1, availability, [gang])
     assert fragmentation.gpus_beside_larger(T0, late) == [3, 0]
     assert fragmentation.pods(0, T0, late, 4) == 3
