@@ -15,11 +15,20 @@ from jobtree.core.availability.payer_placement import (
     payers_in_slice,
 )
 from jobtree.core.availability.start_search import StartOption, StartSearch
+from jobtree.core.funding.conditional_promise import is_conditional
 from jobtree.core.funding.current_funding_lower_bound import is_certainly_funded
 from jobtree.core.funding.future_funding import FundingSplit, fundable_ever, funding_at
 from jobtree.core.lottery.draw import commitment_of, nonce_for
 from jobtree.core.model.gpu_lease import EnvelopeKey
-from jobtree.core.model.promise import LOTTERY, NO_DISRUPTION, Precedence, Promise, PromiseSlip, add_slip
+from jobtree.core.model.promise import (
+    LOTTERY,
+    NO_DISRUPTION,
+    RECALL,
+    Precedence,
+    Promise,
+    PromiseSlip,
+    add_slip,
+)
 from jobtree.core.model.reasons import Cause, Reason
 from jobtree.core.operations.trial import Trial
 from jobtree.core.runs.notice import immunity_ms
@@ -230,18 +239,39 @@ def is_improvement(before: Promise, after: Promise) -> bool:
 
 
 def replace_payers(trial: Trial, run: RunState) -> bool:
-    """Counts on other payers, or on other amounts of them, where a payer can no longer pay its share."""
+    """Counts on other payers, or on other amounts of them, where a payer can no longer pay its share.
+
+    What other promises count on is left to them. A promise that can then be paid by the family alone moves
+    behind all others (C14). A promise that recalls budget itself keeps its payers.
+    """
     world, promise = trial.world, run.promise
-    if promise is None or promise.at is None or payers_can_pay(world, run, promise):
+    if promise is None or promise.at is None or promise.disruption == RECALL:
         return False
-    split, lacking = funding_then(world, run, promise, frozenset(key for key, _ in promise.funding))
+    if payers_can_pay(world, run, promise):
+        return False
+    payers = payers_in_slice(world, run, promise)
+    split, lacking = funding_then(world, run, promise, payers, beside_all=True)
+    if lacking and not run.gang and is_conditional(world, promise):
+        move_behind_others(trial, run, promise)
+        return True
     if lacking:
-        split, _ = funding_then(world, run, promise, payers_in_slice(world, run, promise))
+        split, lacking = funding_then(world, run, promise, frozenset(key for key, _ in promise.funding))
+    if lacking:
+        split, _ = funding_then(world, run, promise, payers)
     if split == promise.funding:
         return False
     after = msgspec.structs.replace(promise, funding=split)
     trial.begin_action("Move", run, world.now, Cause(Reason.FUNDING_LOST, promise.name), promise=after)
     return True
+
+
+def move_behind_others(trial: Trial, run: RunState, promise: Promise) -> None:
+    """Moves a conditional promise to a start behind all others, not before its present date (C14)."""
+    world = trial.world
+    trial.begin_action("Withdraw", run, world.now, Cause(Reason.OWNER_NEEDS, promise.name))
+    option = search_start(world, run, promise.pod_size, None, promise.at or 0)
+    (later,) = ordered_behind_all(world, [run], [with_option(world, run, promise, option)])
+    replace_promise(trial, run, promise, later, Reason.OWNER_NEEDS)
 
 
 def payers_can_pay(world: World, run: RunState, promise: Promise) -> bool:
@@ -255,11 +285,19 @@ def payers_can_pay(world: World, run: RunState, promise: Promise) -> bool:
 
 
 def funding_then(
-    world: World, run: RunState, promise: Promise, payers: AbstractSet[EnvelopeKey] | None
+    world: World,
+    run: RunState,
+    promise: Promise,
+    payers: AbstractSet[EnvelopeKey] | None,
+    *,
+    beside_all: bool = False,
 ) -> tuple[FundingSplit, int]:
-    """The payers of a promise at the instant it is due, and the GPUs that they could not pay for then."""
-    at = max(promise.at or 0, world.now)
-    return funding_at(world, run, promise.width, promise.pod_size, at, promise.precedence, only=payers)
+    """The payers of a promise at the instant it is due, and the GPUs that they could not pay for then.
+
+    Promises made before it count, or all others.
+    """
+    at, precedence = max(promise.at or 0, world.now), None if beside_all else promise.precedence
+    return funding_at(world, run, promise.width, promise.pod_size, at, precedence, only=payers)
 
 
 def broken_reason(world: World, run: RunState) -> Reason | None:

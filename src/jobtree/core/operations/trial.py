@@ -179,6 +179,8 @@ class Trial:
                 for key, _ in entry.action.promise.funding:
                     run_keys.update(envelopes[key].promises if key in envelopes else ())
                 run_keys.update(self._under_quota(entry.action.run_key))
+                for lease in entry.run.leases.values():  # interim work goes on until its promise is due
+                    run_keys.update(promises_affected_by(self.world, lease))
             elif isinstance(entry, LeaseOpened):
                 run_keys.update(promises_affected_by(self.world, entry.lease))
                 run_keys.update(self._under_quota(entry.lease.run_key))

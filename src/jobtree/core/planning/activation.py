@@ -7,6 +7,8 @@ rolled back.
 from collections.abc import Container, Sequence
 from functools import partial
 
+import msgspec
+
 from jobtree.api.kinds.lease import ClosureReason
 from jobtree.api.schema.quantities import MILLI
 from jobtree.core.availability.availability_profile import meets_lottery
@@ -15,7 +17,7 @@ from jobtree.core.funding.future_funding import funding_at
 from jobtree.core.funding.payer_candidates import payer_candidates
 from jobtree.core.lottery.draw import nonce_for
 from jobtree.core.lottery.resolution_record import BeaconInput, Record, make_record, make_refused_record
-from jobtree.core.model.gpu_lease import EnvelopeKey, GpuLease
+from jobtree.core.model.gpu_lease import EnvelopeKey, GpuLease, count_slots, join_pods, pods_of
 from jobtree.core.model.promise import CreationOrder, Precedence, Promise
 from jobtree.core.model.reasons import Cause, Reason
 from jobtree.core.operations.gang_layout import GangLayout
@@ -34,7 +36,7 @@ from jobtree.core.operations.reclaim import (
 from jobtree.core.operations.stage_gang_promise import make_gang_promise, search_again_for_gang
 from jobtree.core.operations.trial import Trial
 from jobtree.core.operations.victims import PromiseCase, Victim
-from jobtree.core.runs.run_state import RunState
+from jobtree.core.runs.run_state import PodSlots, RunState
 from jobtree.core.world.world import World
 
 Resolved = tuple[PromiseCase, Record]
@@ -125,36 +127,46 @@ def confirm_in_place(trial: Trial, run: RunState, promise: Promise) -> bool:
     if run.opportunistic_gpus:
         repay_opportunistic(trial, run)
         return run.promise is None
+    charge_promised_payers(trial, run, promise)
     trial.begin_action("Confirm", run, now, Cause(Reason.ACTIVATED, promise.name), promise=promise)
     if keeps_other_promises(trial.world, run):
-        charge_promised_payers(trial, run, promise)
         return True
     trial.rollback(checkpoint)
     return False
 
 
 def charge_promised_payers(trial: Trial, run: RunState, promise: Promise) -> None:
-    """Charges a confirmed Run to the payers that it was promised, where its family pays for it now.
+    """Charges a Run that started early to the payers that it was promised, pod by pod, as far as possible.
 
-    Family charges on these payers are recalled if needed. If they cannot pay, the present payers continue.
+    Family charges on these payers are recalled if needed, and provisional work that they pay for ends.
     """
-    promised = {key for key, _ in promise.funding}
+    left, now = dict(promise.funding), trial.world.now
     for lease in sorted(run.leases.values(), key=lambda lease: (lease.group, lease.name)):
-        if lease.class_ == "Shared" and lease.payer not in promised:
-            charge = partial(charge_to, trial, run, lease, promised)
-            if not charge():
-                reclaim_least(trial, recall_actions(trial, run, trial.world.now), lambda: True, charge)
+        kept = min(left.get(lease.payer, 0), lease.gpus) // run.pod_size
+        left[lease.payer] = left.get(lease.payer, 0) - kept * run.pod_size
+        pods = list(pods_of(lease.slots, run.pod_size))[kept:]
+        if not pods:
+            continue
+        promised = {key for key, _ in promise.funding if key != lease.payer}
+        charge = partial(charge_to, trial, run, lease, pods, promised)
+        if not charge() and not reclaim_least(trial, recall_actions(trial, run, now), lambda: True, charge):
+            payers = dict.fromkeys(promised, 0)
+            reclaim_least(trial, provisional_reclaims_for(trial, run, promise, payers), lambda: True, charge)
 
 
-def charge_to(trial: Trial, run: RunState, lease: GpuLease, payers: Container[EnvelopeKey]) -> bool:
-    """Charges the slots of a lease to these payers only, if they can pay and no other promise breaks."""
+def charge_to(
+    trial: Trial, run: RunState, lease: GpuLease, pods: list[PodSlots], payers: Container[EnvelopeKey]
+) -> bool:
+    """Charges these pods of a lease to these payers only, if they can pay and no other promise breaks."""
     world, checkpoint = trial.world, trial.checkpoint()
     others = {candidate.envelope.key for candidate in payer_candidates(world, run)}
     others = {key for key in others if key not in payers}
-    cause = Cause(Reason.ADMITTED, run.owner, lease.gpus, lease.gpus)
+    slots = join_pods(pods)
+    part = msgspec.structs.replace(lease, slots=slots, gpus=count_slots(slots))
+    cause = Cause(Reason.ADMITTED, run.owner, part.gpus, part.gpus)
     trial.begin_action("Repay", run, world.now, cause)
-    trial.close(lease.name, world.now, "Repaid")
-    if repay(trial, run, lease, world.now, others) and keeps_other_promises(world, run):
+    trial.end_pods(run, lease.name, pods, world.now, "Repaid")
+    if repay(trial, run, part, world.now, others) and keeps_other_promises(world, run):
         return True
     trial.rollback(checkpoint)
     return False

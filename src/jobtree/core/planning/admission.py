@@ -178,7 +178,7 @@ def start_at_width(
     """Starts at that width: on free slots, else on those of opportunistic work, else with recalled budget."""
     start = StartAttempt(trial, run, width, pod_size)
     return (
-        start.attempt_on_free_slots()
+        start.attempt()
         or (hints.may_start_by_reclaim(run) and start.reclaim())
         or (hints.may_start_by_recall(run) and start.recall())
     )

@@ -40,10 +40,11 @@ class StartAttempt:
         self._safe: frozenset[RunKey] = frozenset()  # Runs that this start must not stop
 
     def attempt(self) -> bool:
-        """Starts on free slots, charged to budget that is free."""
+        """Starts on free slots, charged to free budget, unless that would cost the Run a firm date."""
         trial, run, checkpoint = self._trial, self._run, self._trial.checkpoint()
         self._begin()
-        if not GangLayout(trial, run, self._pod_size, self._now, "Start").place(self._width):
+        placed = GangLayout(trial, run, self._pod_size, self._now, "Start").place(self._width)
+        if not placed or self._costs_firm_date():
             trial.rollback(checkpoint)
             return False
         promise = run.promise
@@ -52,26 +53,21 @@ class StartAttempt:
             trial.begin_action("Supersede", run, self._now, cause, promise=promise)
         return True
 
-    def attempt_on_free_slots(self) -> bool:
-        """The same; a Run with a firm promise keeps it, if it can, where its family pays (R7).
+    def _costs_firm_date(self) -> bool:
+        """Whether the family, which may recall its budget, pays for a Run with a firm date (R7).
 
-        Without a checkpoint it waits for a date that is at most ``minRuntime`` away.
+        With a checkpoint it keeps its date and starts provisionally, if it can. Without one it waits for a
+        date that is at most ``minRuntime`` away.
         """
-        run, checkpoint, promise = self._run, self._trial.checkpoint(), self._run.promise
-        if not self.attempt():
-            return False
+        run, promise = self._run, self._run.promise
         if (
-            run.shape is None
-            or promise is None
+            promise is None
             or promise.at is None
             or not any(lease.class_ == "Shared" for lease in run.leases.values())
             or is_conditional(self._world, promise)
         ):
-            return True
-        self._trial.rollback(checkpoint)
-        if run.shape.checkpoint is not None:
-            return start_provisionally(self._trial, run, self._width, self._pod_size) or self.attempt()
-        return promise.at - self._now > self._world.policy.min_runtime_ms and self.attempt()
+            return False
+        return run.checkpoint_ms is not None or promise.at - self._now <= self._world.policy.min_runtime_ms
 
     def _begin(self) -> None:
         cause = Cause(Reason.ADMITTED, self._run.owner, self._width, self._width)
