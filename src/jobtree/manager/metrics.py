@@ -177,8 +177,8 @@ UNREADABLE = Metric(
 SET_ASIDE = Metric(
     "jobtree_set_aside",
     "gauge",
-    "Runs, Budgets and Reservations that the API server refuses to store and that are tried again after a "
-    "pause; the log and Events say why.",
+    "Runs, Budgets, Reservations and Leases that the API server refuses to store and that are tried again "
+    "after a pause; the log and Events say why.",
 )
 LEADING = Metric("jobtree_leading", "gauge", "1 in the manager that leads and plans, 0 in a standby.")
 SILENCE = Metric(

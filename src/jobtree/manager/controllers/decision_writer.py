@@ -214,9 +214,19 @@ class DecisionWriter:
     # Leases
 
     async def _make_lease(self, lease: GpuLease) -> None:
-        self._view.leases.apply_response(
-            await self._writer.create(LEASES, to_document(lease_to_object(lease)))
-        )
+        """Creates a Lease object; one that is refused is created later, and its Run holds it meanwhile."""
+        if self._set_aside.pauses(lease.name):
+            return
+        try:
+            answer = await self._writer.create(LEASES, to_document(lease_to_object(lease)))
+        except StatusError as refused:
+            if not refused.concerns_object:
+                raise
+            self._log.say("binder", "a lease was refused", lease=lease.name, why=str(refused))
+            self._set_aside.pause_name(lease.name, refused)
+            return
+        self._set_aside.forget(lease.name)
+        self._view.leases.apply_response(answer)
 
     async def _end_lease(self, ending: Ending) -> None:
         stored = self._view.leases.named(ending.lease)

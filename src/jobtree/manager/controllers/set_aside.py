@@ -1,4 +1,4 @@
-"""Runs, Budgets and Reservations that could not be written, and when each is tried again (H1).
+"""Runs, Budgets, Reservations and Leases that could not be written, and when each is tried again (H1).
 
 An object that the API server refuses holds up itself alone. Its pauses double from five seconds to ten
 minutes; an edit or a deletion ends the pause. If a decision about a Run was refused, planning leaves the Run
@@ -70,7 +70,7 @@ class SetAside:
         self._add_run(run, refused).left_out = False
 
     def pause_name(self, name: str, refused: StatusError) -> None:
-        """Records that the status of a Budget or a Reservation was refused."""
+        """Records that a Lease, or the status of a Budget or a Reservation, was refused."""
         self._add(name, None, refused)
 
     def forget(self, key: str) -> None:

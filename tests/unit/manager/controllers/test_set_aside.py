@@ -196,3 +196,16 @@ def test_run_that_has_the_name_of_a_stage_is_left_alone() -> None:
     status = server.run("t")["status"]
     assert (status["phase"], status.get("reason", "")) == ("Running", "")
     assert manager.violations == []
+
+
+def test_lease_that_cannot_be_created_holds_up_nothing() -> None:
+    """H1: the Run holds it in its allocation, its pods run, and the Lease object is created later."""
+    server, manager = begin()
+    server.refused["gpuleases"] = REFUSALS[4]
+    put_run(server, "r", "org", 8)
+    manager.settle()
+    assert (phase(server, "r"), len(pods_of(server, "r")), leases_of(server, "r")) == ("Running", 1, [])
+    server.refused.clear()
+    server.now += 5_000
+    manager.settle()
+    assert (endings(server, "r"), manager.violations) == (["open"], [])
