@@ -39,13 +39,14 @@ class CurrentFundingUpperBound:
     def pods_before(self, run: RunState, pod_size: int, notice: int) -> int:
         """Returns how many pods could be paid for, with the budget of promises that are due later (R6).
 
-        An envelope counts in full if no promise to another Run is due on it for as long as ``notice``.
+        An envelope counts in full if no promise to another Run is due on it for as long as ``notice``, and if
+        the Run yields to all of them: none was made after it started.
         """
         now, pods = self._world.now, 0
         end = run.certain_end(now)
         for candidate in payer_candidates(self._world, run):
             envelope = candidate.envelope
-            counts_in_full = self._first_due(envelope, run) - now >= notice
+            counts_in_full = self._first_due(envelope, run) - now >= notice and yields_to_all(run, envelope)
             charge = envelope.account.free_charge() if counts_in_full else self._charge(run, envelope, end)
             pods += max(0, charge) // (MILLI * pod_size)
         return pods
@@ -98,3 +99,16 @@ class CurrentFundingUpperBound:
             (change + recallable.after(at) for at, change in changes), min, initial=recallable.whole
         )
         return instants, [free + level for level in levels][1:]
+
+
+def yields_to_all(run: RunState, envelope: EnvelopeState) -> bool:
+    """Whether all promises to others on the envelope were made before a provisional Run started."""
+    since = run.provisional_since
+    if since is None:
+        return True
+    made_at = (
+        claim.precedence[0]
+        for claim in reversed(envelope.dated_reservations)
+        if claim.promise.run_key != run.key
+    )
+    return next(made_at, since) <= since

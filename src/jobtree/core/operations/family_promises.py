@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 
 from jobtree.api.schema.quantities import MILLI
+from jobtree.core.accounts.envelope_accounts import FOREVER, EnvelopeState
 from jobtree.core.funding.future_recall import family_reservations
+from jobtree.core.funding.reserved_budget import unreserved_charge
 from jobtree.core.model.promise import Precedence, Promise
 from jobtree.core.model.reasons import Cause, Reason
 from jobtree.core.operations.promise_changes import (
@@ -35,19 +37,30 @@ def start_before_family(trial: Trial, run: RunState, attempt: Callable[[], bool]
     """Starts the Run on its own budget and on GPUs that are free, as if the family were promised neither."""
     if not may_start_before_family(trial.world, run):
         return False
-    return take_back(trial, run, lambda: attempt() and is_paid_by_owner(run))
+    gangs = gangs_in_the_way(trial.world, run)
+    return take_back(trial, gangs, lambda: attempt() and is_paid_by_owner(run))
 
 
 def may_start_before_family(world: World, run: RunState) -> bool:
-    """Whether the owner's budget and the free GPUs would suffice if the family were promised neither."""
+    """Whether the owner's budget and the free GPUs might suffice if the family were promised neither."""
     shape = run.shape
-    return (
-        shape is not None
-        and world.fleet.flavor(run.flavor).free >= shape.min
-        and sum(max(0, envelope.account.free_charge()) for envelope in own_envelopes(world, run, world.now))
-        >= shape.min * MILLI
-        and bool(gangs_on_budget_of(world, run))
+    if shape is None or world.fleet.flavor(run.flavor).free < shape.min or not gangs_in_the_way(world, run):
+        return False
+    charges = (
+        charge_before_family(world, run, envelope) for envelope in own_envelopes(world, run, world.now)
     )
+    return sum(charges) >= shape.min * MILLI
+
+
+def charge_before_family(world: World, run: RunState, envelope: EnvelopeState) -> int:
+    """Returns the most that an own envelope leaves to a start now if it were promised to no relative."""
+    free, now = envelope.account.free_charge(), world.now
+    if free < MILLI:
+        return 0
+    end = run.certain_end(now)
+    claims = family_reservations(world, envelope, None)
+    family = [(claim.end, claim.charge) for claim in claims if claim.at < end]
+    return max(0, min(free, unreserved_charge(world, envelope, now, end, run.key, None, family)))
 
 
 def promise_before_family(trial: Trial, run: RunState, pod_size: int) -> bool:
@@ -80,12 +93,12 @@ def promise_before_family(trial: Trial, run: RunState, pod_size: int) -> bool:
         promise = run.promise
         return promise is not None and promise.at is not None and promise.at <= best.at
 
-    return take_back(trial, run, attempt)
+    return take_back(trial, gangs, attempt)
 
 
-def take_back(trial: Trial, run: RunState, attempt: Callable[[], bool]) -> bool:
-    """Withdraws promises to the family, youngest first, as few as the attempt needs, and moves them."""
-    gangs, checkpoint = gangs_on_budget_of(trial.world, run), trial.checkpoint()
+def take_back(trial: Trial, gangs: Sequence[Gang], attempt: Callable[[], bool]) -> bool:
+    """Withdraws the first of these promises, as few as the attempt needs, and moves them."""
+    checkpoint = trial.checkpoint()
 
     def succeeds_without(count: int) -> bool:
         withdraw(trial, gangs[:count])
@@ -106,12 +119,22 @@ def take_back(trial: Trial, run: RunState, attempt: Callable[[], bool]) -> bool:
     return True
 
 
-def gangs_on_budget_of(world: World, run: RunState) -> list[Gang]:
-    """Returns the promises to the family that count on own envelopes of the Run's owner, youngest first."""
+def gangs_in_the_way(world: World, run: RunState) -> list[Gang]:
+    """Returns those promises to the family that begin before the Run has ended if it starts now."""
+    return gangs_on_budget_of(world, run, run.certain_end(world.now))
+
+
+def gangs_on_budget_of(world: World, run: RunState, before: int = FOREVER) -> list[Gang]:
+    """Returns the promises to the family that count on own envelopes of the Run's owner, youngest first.
+
+    Those that begin at ``before`` or later are left out.
+    """
     by_rank: dict[Precedence, Gang] = {}
     for envelope in world.budgets.by_owner.get(run.owner, ()):
         if envelope.spec.flavor == run.flavor:
             for reservation in family_reservations(world, envelope, None):
+                if reservation.at >= before:
+                    continue
                 holder = world.runs[reservation.promise.run_key]
                 gang = members_by_precedence(world.run_graph.members(holder))
                 by_rank[gang[0][0].precedence] = gang

@@ -20,7 +20,7 @@ from jobtree.core.funding.payer_candidates import payer_candidates
 from jobtree.core.model.gang_shape import GangShape
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.promise import Precedence
-from jobtree.core.operations.family_promises import may_start_before_family
+from jobtree.core.operations.family_promises import gangs_in_the_way, may_start_before_family
 from jobtree.core.operations.reclaim import recallable_leases
 from jobtree.core.planning.recall_capacity import RecallCapacity, RecallKey
 from jobtree.core.runs.notice import min_provisional_ms
@@ -127,11 +127,26 @@ class AdmissionPrefilter:
         )
         if (run.waits_for_funding and self._world.provisional_runs) or may_find_date:
             return True
-        if may_start_before_family(self._world, run):
+        if self._may_start_before_family(run, shape, flavor, pod_size):
             return True
         return self._has_partly_opportunistic(flavor) and self._recall_may_suffice(
             run, shape, flavor, pod_size
         )
+
+    def _may_start_before_family(
+        self, run: RunState, shape: GangShape, flavor: FlavorPool, pod_size: int
+    ) -> bool:
+        """Whether the Run might start if its owner's budget were not promised to the family (C14).
+
+        Its own promise and those to the family may hold all the room that it lacks.
+        """
+        if not may_start_before_family(self._world, run):
+            return False
+        gangs = gangs_in_the_way(self._world, run)
+        promises = [run.promise, *(promise for gang in gangs for promise, _ in gang)]
+        held = sum(gpus for promise in promises if promise for _, gpus in promise.domain_gpus) // pod_size
+        room = self._room(self._placement_key_without(run, shape, flavor, pod_size))
+        return held + (room.together if shape.spread else room.alone) >= shape.min // pod_size
 
     # Hints for a start that is tried
 
