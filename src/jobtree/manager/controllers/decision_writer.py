@@ -445,12 +445,12 @@ class DecisionWriter:
         """Whether a record of a lottery would be deleted with the Run: losers may still check it."""
         metadata = run.metadata
         names = (f"{metadata.name}-{number}" for number in range(1, run.status.reservations_made + 1))
-        found = (self._view.reservations.named(name, metadata.namespace) for name in names)
+        reservations = (self._view.reservations.named(name, metadata.namespace) for name in names)
         return any(
             stored is not None
             and stored.value.status.lottery is not None
             and any(reference.uid == metadata.uid for reference in stored.value.metadata.owner_references)
-            for stored in found
+            for stored in reservations
         )
 
 
