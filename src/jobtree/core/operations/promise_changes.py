@@ -174,11 +174,13 @@ def placeable_ever(search: StartSearch) -> bool:
 
 
 def search_start_again(trial: Trial, run: RunState, reason: Reason, not_before: int = 0) -> None:
-    """Searches another start for a Run with a promise and moves the promise to it."""
+    """Searches another start for a Run with a promise and moves the promise to it; an edit costs its rank."""
     world, before = trial.world, run.promise
     assert before is not None
     if before.at is not None:
         trial.begin_action("Withdraw", run, world.now, Cause(reason, before.name))
+        if reason is Reason.EDITED:
+            (before,) = ordered_behind_all(world, [run], [before])
     # Without a date it delayed no other promise, and must not do so now.
     precedence = None if before.at is None else before.precedence
     option = search_start(world, run, before.pod_size, precedence, not_before)

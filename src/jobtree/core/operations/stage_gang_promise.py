@@ -161,4 +161,6 @@ def search_gang_start_again(trial: Trial, run: RunState, reason: Reason, not_bef
     before, members = [promise for promise, _ in promised], [member for _, member in promised]
     for promise, member in promised:
         trial.begin_action("Withdraw", member, trial.world.now, Cause(reason, promise.name))
+    if reason is Reason.EDITED:
+        before = ordered_behind_all(trial.world, members, before)
     find_common_instant(trial, members, before, reason, not_before)

@@ -144,3 +144,15 @@ def test_an_edit_of_one_stage_keeps_the_promise_of_another() -> None:
     plan = lab.submit(two_stages(16))
     assert {action.run_key[1] for action in plan.actions} <= {"t-b"}
     assert lab.promise("t-a") == before
+
+
+def test_an_edited_run_goes_behind_all_promises() -> None:
+    """R5: it asks for more time than it was promised, and the Run behind it is promised the node first."""
+    lab = Lab(nodes("nv-a", 1), budget("org", 8), budget("lab", 8))
+    lab.submit(run("busy", "org", 8, max_duration="1h"))
+    lab.submit(
+        run("first", "org", 8, at=1, max_duration="1h"), run("second", "lab", 8, at=2, max_duration="1h")
+    )
+    assert (lab.promised_at("first"), lab.promised_at("second")) == (HOUR, 2 * HOUR)
+    lab.submit(run("first", "org", 8, at=1, max_duration="2h"))
+    assert (lab.promised_at("first"), lab.promised_at("second")) == (3 * HOUR, 2 * HOUR)
