@@ -120,6 +120,7 @@ if TYPE_CHECKING:
     from jobtree.core.reporting.reservation_forecast import (
         ForecastRemedy as ForecastRemedy,
         ReservationForecast as ReservationForecast,
+        firm_start as firm_start,
     )
     from jobtree.core.reporting.tree_status import (
         done_at as done_at,
@@ -202,7 +203,7 @@ _EXPORTS = {
         "confidence_of first_estimate_object load_first_estimate promise_from_reservation promised_together "
         "reservation_forecast reservation_object reservation_spec reservation_status usable_nodes_of"
     ),
-    "reporting.reservation_forecast": "ForecastRemedy ReservationForecast",
+    "reporting.reservation_forecast": "ForecastRemedy ReservationForecast firm_start",
     "reporting.tree_status": "done_at phase_of starts_at total_width",
     "reporting.written_instants": "latest_instant",
 }

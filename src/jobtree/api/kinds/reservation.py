@@ -99,7 +99,6 @@ class Forecast(Wire):
     remedies: Annotated[tuple[Remedy, ...], Meta(max_length=64)] = ()
     confidence: Confidence | None = None
     conditional_on: Annotated[tuple[Owner, ...], Meta(max_length=MAX_OWNERS)] = ()
-    firm_start: Time | None = None
     expected_start: ExpectedStart | None = None
 
 

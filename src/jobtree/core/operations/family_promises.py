@@ -156,7 +156,7 @@ def move_behind_all(trial: Trial, gang: Gang) -> None:
         find_common_instant(trial, runs, promises, Reason.OWNER_NEEDS)
         return
     for run, promise in zip(runs, promises, strict=True):
-        option = search_start(world, run, promise.pod_size, promise.precedence)
+        option = search_start(world, run, promise.pod_size, None)
         replace_promise(trial, run, promise, with_option(world, run, promise, option), Reason.OWNER_NEEDS)
         end_if_in_the_way(trial, run)
 

@@ -142,11 +142,18 @@ class AdmissionPrefilter:
         """
         if not may_start_before_family(self._world, run):
             return False
+        held: dict[str, int] = {}  # GPUs by domain
         gangs = gangs_in_the_way(self._world, run)
-        promises = [run.promise, *(promise for gang in gangs for promise, _ in gang)]
-        held = sum(gpus for promise in promises if promise for _, gpus in promise.domain_gpus) // pod_size
-        room = self._room(self._placement_key_without(run, shape, flavor, pod_size))
-        return held + (room.together if shape.spread else room.alone) >= shape.min // pod_size
+        for promise in (run.promise, *(promise for gang in gangs for promise, _ in gang)):
+            for name, gpus in promise.domain_gpus if promise else ():
+                held[name] = held.get(name, 0) + gpus
+        kind = self._placement_key_without(run, shape, flavor, pod_size)
+        self._room(kind)
+        pods = [
+            min(flavor.domains[name].max_pods_of_size(pod_size), beside + held.get(name, 0) // pod_size)
+            for name, beside in self._pods_by_domain[kind].items()
+        ]
+        return (sum(pods) if shape.spread else max(pods, default=0)) >= shape.min // pod_size
 
     # Hints for a start that is tried
 

@@ -145,7 +145,6 @@ def forecast_object(
             for remedy in forecasted.remedies
         ),
         confidence=confidence_of(promise, owners),
-        firm_start=None if forecasted.firm_start is None else format_time(forecasted.firm_start),
         conditional_on=tuple(owners[: wire.MAX_OWNERS]) if promise.at is not None else (),
         expected_start=None
         if expected is None

@@ -44,7 +44,6 @@ class ReservationForecast(msgspec.Struct, frozen=True):
     funding_deficit: int
     remedies: tuple[ForecastRemedy, ...]
     odds: dict[str, int]  # kill probabilities in thousandths, by UID of the Run
-    firm_start: int | None = None  # of a conditional promise: when its Run could start without the family
 
     def conflict_set(self) -> list[RunState]:
         runs = {run.key: run for remedy in self.remedies for run in remedy.runs}
@@ -68,15 +67,16 @@ def forecast(world: World, run: RunState) -> ReservationForecast:
             *(() if promise.recalls else recall_remedies(world, run, lacking)),
         ),
         odds=odds_of_all_at_risk(start),
-        firm_start=firm_start(world, run, promise) if is_conditional(world, promise) else None,
     )
 
 
 def firm_start(world: World, run: RunState, promise: Promise) -> int | None:
-    """Returns when the Run could start on own budget and that of sponsors alone, as far as is known (C14).
+    """Returns when the Run of a conditional promise could start without the family, if known (C14).
 
-    Nothing is held for it.
+    Nothing is held for it. It costs a search, so it is computed for those who ask, and no status has it.
     """
+    if not is_conditional(world, promise):
+        return None
     firm = [payer.envelope.key for payer in payer_candidates(world, run) if payer.class_ != "Shared"]
     option = search_start(world, run, promise.pod_size, None, payers=frozenset(firm)) if firm else None
     return None if option is None else option.at

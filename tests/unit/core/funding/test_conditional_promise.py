@@ -5,6 +5,7 @@ import pytest
 from jobtree.api.schema.quantities import HOUR
 from jobtree.core.funding.conditional_promise import is_conditional, owners_counted_on
 from jobtree.core.reporting.reservation_codec import promise_from_reservation, reservation_object
+from jobtree.core.reporting.reservation_forecast import firm_start
 from tests.unit.core.build import T0, budget, envelope, nodes, run
 from tests.unit.core.lab import Lab
 
@@ -71,10 +72,11 @@ def test_a_conditional_promise_tells_a_later_firm_start() -> None:
     lab.submit(run("mine", "org:a", 8, max_duration="4h"), run("theirs", "org:b", 8, max_duration="2h"))
     lab.submit(run("next", "org:a", 8, at=1))
     assert lab.promised_at("next") == 2 * HOUR
-    assert lab.forecast("next").firm_start == T0 + 4 * HOUR
+    assert firm_start(lab.world, lab["next"], lab.promise("next")) == T0 + 4 * HOUR
 
 
 def test_a_firm_promise_tells_no_other_start() -> None:
     lab = Lab(nodes("nv-a", 1), budget("org:a", 8))
     lab.submit(run("mine", "org:a", 8, max_duration="4h"), run("next", "org:a", 8, at=1))
-    assert (lab.promised_at("next"), lab.forecast("next").firm_start) == (4 * HOUR, None)
+    assert lab.promised_at("next") == 4 * HOUR
+    assert firm_start(lab.world, lab["next"], lab.promise("next")) is None

@@ -13,6 +13,7 @@ from jobtree.core import (
     RunState,
     StartEstimate,
     confidence_of,
+    firm_start,
     owners_counted_on,
     reservation_forecast,
     usable_nodes_of,
@@ -38,8 +39,9 @@ def facts(
 ) -> Iterator[tuple[str, str]]:
     """Yields the name and the text of each fact about a promise, in order."""
     yield "earliestStart", earliest_start(places, promise)
-    if forecast.firm_start is not None:
-        yield "firm start", f"{format_time(forecast.firm_start)}, on own budget alone"
+    firm_at = firm_start(places.world, places.world.runs[promise.run_key], promise)
+    if firm_at is not None:
+        yield "firm start", f"{format_time(firm_at)}, on own budget alone"
     if expected is not None and (promise.at is None or expected.p50 < promise.at):
         yield "expectedStart", f"p50 {format_time(expected.p50)}, p90 {format_time(expected.p90)}"
     if promise.domain_gpus:
