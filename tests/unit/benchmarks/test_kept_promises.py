@@ -5,17 +5,13 @@ import pytest
 
 from benchmarks.crowds import SMALL_TEAM, Crowd, Job, blue_waters, flood, helios, small
 from benchmarks.kept_promises import (
-    KINDS,
     Promises,
     kept_figures,
-    pooled,
     replayed,
     section,
-    small_team,
     waits_within_budget,
 )
 from benchmarks.report import missed
-from benchmarks.scale import QUICK
 from benchmarks.slip_reasons import Break, CheckedReplay, checked, verdict
 from jobtree.api.schema.quantities import HOUR, MINUTE
 from jobtree.simulation.inputs.outages import Outage
@@ -84,17 +80,6 @@ def test_firm_and_conditional_misses_are_counted_apart() -> None:
     assert missed([section("few", 0, figures.values(), judged=True)]) == [
         "promises of few: conditional not kept, another reason"
     ]
-
-
-def test_quick_sections_have_no_bars() -> None:
-    measured = [pooled(KINDS[0], QUICK, 10 * MINUTE), small_team(QUICK, 0)]
-    assert [part.title for part in measured] == [
-        "promises of 3 small traces of mixed sizes, restarts of 10 minutes",
-        "promises of a small team in a flood",
-    ]
-    figures = {figure.name: figure for part in measured for figure in part.figures}
-    assert all(figure.bar is None for figure in figures.values())
-    assert figures["firm promises"].value + figures["conditional promises"].value > 0
 
 
 # The reasons

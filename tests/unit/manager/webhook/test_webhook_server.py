@@ -117,7 +117,7 @@ def test_large_review_is_answered_while_slow_bodies_hold_all_room() -> None:
             listener, bodies = under_test.server._listener, under_test.server._bodies
             assert listener is not None
             listener._read_seconds = bodies._read_seconds = 10 * LIMIT_SECONDS
-            slow = [await under_test.send_slowly(MAX_BYTES, 2**20) for _ in range(20)]
+            slow = [await under_test.send_slowly(MAX_BYTES, 2**10) for _ in range(20)]
             await until(lambda: bodies.held_bytes == request_bodies.MAX_BYTES_TOGETHER)
             answer = await under_test.ask({"text": "x" * 2**20})
             assert b" 200 " in answer
@@ -134,7 +134,7 @@ def test_bodies_are_never_held_beyond_the_limit_and_all_room_returns() -> None:
             listener, bodies = under_test.server._listener, under_test.server._bodies
             assert listener is not None
             listener._read_seconds = bodies._read_seconds = bodies._patience_seconds = 10 * LIMIT_SECONDS
-            answers = await asyncio.gather(*(under_test.ask({"text": "x" * 3 * 2**20}) for _ in range(30)))
+            answers = await asyncio.gather(*(under_test.ask({"text": "x" * 3 * 2**20}) for _ in range(12)))
             assert all(b" 200 " in answer for answer in answers), "bodies that arrive at once wait for room"
             assert bodies.held_bytes == 0
 
