@@ -18,11 +18,10 @@ from jobtree.core.model.reasons import Cause, Reason
 from jobtree.core.operations.promise_changes import (
     find_date,
     make_promise,
+    move_behind_others,
     ordered_behind_all,
-    replace_promise,
     search_from,
     search_start,
-    with_option,
 )
 from jobtree.core.operations.reclaim import end_if_in_the_way, own_envelopes
 from jobtree.core.operations.stage_gang_promise import find_common_instant, members_by_precedence
@@ -150,15 +149,13 @@ def withdraw(trial: Trial, gangs: Iterable[Gang]) -> None:
 
 def move_behind_all(trial: Trial, gang: Gang) -> None:
     """Gives promises that were withdrawn another start, behind all others, or none for now (R5)."""
-    world, runs = trial.world, [run for _, run in gang]
-    promises = ordered_behind_all(world, runs, [promise for promise, _ in gang])
+    promises, runs = [promise for promise, _ in gang], [run for _, run in gang]
     if runs[0].gang:
+        promises = ordered_behind_all(trial.world, runs, promises)
         find_common_instant(trial, runs, promises, Reason.OWNER_NEEDS)
         return
-    for run, promise in zip(runs, promises, strict=True):
-        option = search_start(world, run, promise.pod_size, None)
-        replace_promise(trial, run, promise, with_option(world, run, promise, option), Reason.OWNER_NEEDS)
-        end_if_in_the_way(trial, run)
+    move_behind_others(trial, runs[0], promises[0])
+    end_if_in_the_way(trial, runs[0])
 
 
 def is_paid_by_owner(run: RunState) -> bool:

@@ -254,7 +254,8 @@ def replace_payers(trial: Trial, run: RunState) -> bool:
     payers = payers_in_slice(world, run, promise)
     split, lacking = funding_then(world, run, promise, payers, beside_all=True)
     if lacking and not run.gang and is_conditional(world, promise):
-        move_behind_others(trial, run, promise)
+        trial.begin_action("Withdraw", run, world.now, Cause(Reason.OWNER_NEEDS, promise.name))
+        move_behind_others(trial, run, promise, promise.at)
         return True
     if lacking:
         split, lacking = funding_then(world, run, promise, frozenset(key for key, _ in promise.funding))
@@ -267,11 +268,10 @@ def replace_payers(trial: Trial, run: RunState) -> bool:
     return True
 
 
-def move_behind_others(trial: Trial, run: RunState, promise: Promise) -> None:
-    """Moves a conditional promise to a start behind all others, not before its present date (C14)."""
+def move_behind_others(trial: Trial, run: RunState, promise: Promise, not_before: int = 0) -> None:
+    """Moves a conditional promise that was withdrawn to a start behind all others (C14)."""
     world = trial.world
-    trial.begin_action("Withdraw", run, world.now, Cause(Reason.OWNER_NEEDS, promise.name))
-    option = search_start(world, run, promise.pod_size, None, promise.at or 0)
+    option = search_start(world, run, promise.pod_size, None, not_before)
     (later,) = ordered_behind_all(world, [run], [with_option(world, run, promise, option)])
     replace_promise(trial, run, promise, later, Reason.OWNER_NEEDS)
 
