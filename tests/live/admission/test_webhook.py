@@ -217,7 +217,7 @@ def test_reviews_are_served_while_150_slow_clients_send_large_bodies(
             assert webhook_cluster.plane.rest.post(f"{BUDGETS_PATH}?dryRun=All", budget_of("slow:b")).accepted
         wait_until(lambda: clients.closed >= 50, "slow clients are closed")
         assert resident_bytes(answering_manager) - before < 512 * 2**20
-    assert not answering_manager.has_logged("slow/r"), "whoever asks could have invented that name"
+    assert not answering_manager.has_logged("slow/r"), "a caller can invent that name"
 
 
 def test_only_the_api_server_is_answered_when_its_certificate_is_required(

@@ -96,8 +96,9 @@ class PromiseLog:
             self._end(run_key, action)
         elif action.kind == "Demote" and any(closing.reason == "Recalled" for closing in action.closes):
             self._recalled.add(run_key)
+        elif action.kind == "Repay" and action.cause.reason is Reason.ADMITTED:
+            self._recalled.discard(run_key)  # an envelope pays again
         elif action.kind == "Start":
-            self._recalled.discard(run_key)
             self._started[run_key] = action.at
             self._new_starts.append(run_key)
         if promise is not None and action.kind in ("Reserve", "Move"):
@@ -150,6 +151,7 @@ class PromiseLog:
 
     def _stop(self, run_key: RunKey, action: Action) -> None:
         reason = str(Reason.OWNER_NEEDS if run_key in self._recalled else action.cause.reason)
+        self._recalled.discard(run_key)
         self._started.pop(run_key, None)
         guard = self._guards.pop(run_key, None)
         if guard is not None and action.at < guard.until:
@@ -171,6 +173,7 @@ class PromiseLog:
                 self.withdrawn += 1
         for by_run in (self._tracked, self._guards, self._late, self._started, self._paid_widths):
             by_run.pop(run_key, None)
+        self._recalled.discard(run_key)
 
     def _withdraw(self, run_key: RunKey) -> None:
         tracked = self._tracked.pop(run_key, None)

@@ -55,6 +55,18 @@ def test_run_that_loses_several_leases_for_one_reason_counts_as_one_preemption()
     assert [measure.metric for measure in ended.measures] == [PREEMPTIONS]
 
 
+@pytest.mark.parametrize(("kind", "reason"), [("Requeue", Reason.OWNER_NEEDS), ("Demote", Reason.DEMOTED)])
+def test_recall_preempts_only_a_run_that_it_stops(kind: ActionKind, reason: Reason) -> None:
+    world, start = started()
+    (lease,) = start.opens
+    recall = Action(
+        kind, start.run_key, T0, Cause(reason), closes=(LeaseClosing(lease.name, T0, "Recalled"),)
+    )
+    _, ended = decision_logs(world, [start, recall])[KEY]
+    counted = (Measure(PREEMPTIONS, (H100, "us/a/nv-a", "Recalled")),)
+    assert ended.measures == (counted if kind == "Requeue" else ())
+
+
 def test_promise_that_one_plan_makes_and_supersedes_counts_once() -> None:
     world, _ = started()
     world.put_run(run("big", "org", 8, at=1))

@@ -7,6 +7,7 @@ import pytest
 
 from jobtree.api.schema.quantities import HOUR, MINUTE
 from jobtree.core import Action, Promise, Reason
+from jobtree.core.model.actions import LeaseClosing
 from jobtree.core.model.outcomes import ActionKind
 from jobtree.core.model.promise import PromiseSlip
 from jobtree.core.model.reasons import Cause
@@ -44,9 +45,16 @@ class Story:
         self.conditional = conditional
         self.paid = 0
 
-    def event(self, kind: ActionKind, at: int, reason: Reason, told: Promise | None = None) -> "Story":
+    def event(
+        self,
+        kind: ActionKind,
+        at: int,
+        reason: Reason,
+        told: Promise | None = None,
+        closes: tuple[LeaseClosing, ...] = (),
+    ) -> "Story":
         self.log.judge(before=at)
-        action = Action(kind, RUN, at, Cause(reason), promise=told)
+        action = Action(kind, RUN, at, Cause(reason), promise=told, closes=closes)
         self.log.note(action, self.paid, conditional=self.conditional)
         return self
 
@@ -61,6 +69,16 @@ class Story:
     def starts(self, at: int, paid: int = GPUS) -> "Story":
         self.paid = paid
         return self.event("Start", at, Reason.ADMITTED)
+
+    def recalled(self, at: int) -> "Story":
+        """An owner takes its budget back, and the Run goes on without a payer."""
+        self.paid = 0
+        closing = LeaseClosing("train-1", at, "Recalled")
+        return self.event("Demote", at, Reason.DEMOTED, closes=(closing,))
+
+    def repaid(self, at: int) -> "Story":
+        self.paid = GPUS
+        return self.event("Repay", at, Reason.ADMITTED)
 
     def stops(self, at: int) -> "Story":
         self.paid = 0
@@ -150,6 +168,24 @@ CASES = (
         lambda run: (
             run.told(0, HOUR).starts(1).stops(MINUTE).told(MINUTE, 9 * HOUR, number=2).starts(9 * HOUR)
         ),
+        0,
+        {"Reclaimed": 1},
+    ),
+    Case(
+        "is recalled and then reclaimed",
+        lambda run: run.told(0, HOUR).starts(HOUR).recalled(HOUR + 1).stops(HOUR + 2),
+        0,
+        {"OwnerNeeds": 1},
+    ),
+    Case(
+        "is recalled before its date and goes on without a payer",
+        lambda run: run.told(0, HOUR).starts(1).recalled(2).ends(9 * HOUR),
+        0,
+        {"OwnerNeeds": 1},
+    ),
+    Case(
+        "is recalled, paid again, and then stopped",
+        lambda run: run.told(0, HOUR).starts(HOUR).recalled(HOUR + 1).repaid(HOUR + 2).stops(HOUR + 3),
         0,
         {"Reclaimed": 1},
     ),
