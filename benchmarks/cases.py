@@ -118,8 +118,16 @@ def queue(fleet: Fleet, effort: Effort) -> Section:
         bar = bars.RESERVATION_MS if effort.judged else None
         figures.append(Figure(f"a Reservation for {gpus:,} GPUs, p50", percentile_ms(samples, 50), "ms"))
         figures.append(Figure(f"a Reservation for {gpus:,} GPUs, p99", percentile_ms(samples, 99), "ms", bar))
-    figures.append(Figure("a Run ends, p50", percentile_ms(measured.endings, 50), "ms"))
-    figures.append(Figure("a Run ends, p99", percentile_ms(measured.endings, 99), "ms"))
+    events = {
+        "a Run ends": (measured.endings, bars.CROWD_END_MS),
+        "a node fails": (measured.failures, bars.CROWD_FAILURE_MS),
+        "a node is healed": (measured.heals, bars.CROWD_HEAL_MS),
+        "a Budget is edited": (measured.edits, bars.CROWD_EDIT_MS),
+    }
+    for event, (samples, bound) in events.items():
+        bar = bound if effort.judged else None
+        figures.append(Figure(f"{event}, p50", percentile_ms(samples, 50), "ms", bar))
+        figures.append(Figure(f"{event}, p99", percentile_ms(samples, 99), "ms"))
     first, repeated = (ns / NANOSECONDS_PER_MS for ns in measured.forecasts)
     figures.append(Figure("all Reservations again, with all probabilities", first, "ms"))
     bar = bars.FORECAST_MS if effort.judged else None

@@ -13,6 +13,7 @@ from benchmarks.promises import measure_expectations, measure_forecasts
 from benchmarks.sampling import settle_memory, timed
 from benchmarks.workload import Workload
 from jobtree.api.kinds.budget import Budget
+from jobtree.api.kubernetes.node import Node
 from jobtree.api.schema.quantities import SECOND
 from jobtree.core.model.actions import Plan
 from jobtree.core.planning.planning_pass import plan
@@ -24,6 +25,9 @@ class Queue(msgspec.Struct, frozen=True):
 
     refusals: dict[int, list[int]]  # of one more arrival, by its GPUs
     endings: list[int]  # of a Run that ends
+    failures: list[int]  # of a node that fails
+    heals: list[int]  # of a node that is healed
+    edits: list[int]  # of a Budget whose first envelope is cut by a node, or gets it back
     forecasts: tuple[int, int]  # of all Reservations: all odds new, and none
     expectations: int  # of all expected starts
 
@@ -38,10 +42,12 @@ def measure_queue(fleet: Fleet, waiting: int, sizes: Sequence[int], count: int) 
     refusals = {gpus: measure_refusals(fleet, Kind(gpus, grouped=False), count, held=True) for gpus in sizes}
     Random(4).shuffle(before)
     endings = [_measure(world, partial(_end, world, key)) for key in before[:count]]
+    failures, heals = measure_failed_nodes(fleet, count)
+    edits = measure_cuts(fleet, count)
     for key in keys:
         world.drop_run(key)
     world.apply_plan(plan(world))
-    return Queue(refusals, endings, forecasts, expectations)
+    return Queue(refusals, endings, failures, heals, edits, forecasts, expectations)
 
 
 def _end(world: World, key: tuple[str, str]) -> None:
@@ -59,6 +65,37 @@ def measure_cordons(fleet: Fleet, count: int) -> list[int]:
         samples.append(_measure(world, partial(world.put_node, cordoned)))
         world.put_node(node)
         world.apply_plan(plan(world))
+    return samples
+
+
+def measure_failed_nodes(fleet: Fleet, count: int) -> tuple[list[int], list[int]]:
+    """Measures the nanoseconds to plan after a node fails, and after it is healed."""
+    world = fleet.world
+    failures, heals = [], []
+    settle_memory()
+    for number in range(count):
+        node = world.fleet.nodes[node_name(number * 97 % fleet.scale.nodes)].node
+        failed = msgspec.structs.replace(node, failed=True)
+        failures.append(_measure(world, partial(_put_node, world, failed)))
+        heals.append(_measure(world, partial(_put_node, world, node)))
+    return failures, heals
+
+
+def _put_node(world: World, node: Node) -> None:
+    world.advance_clock(world.now + SECOND)
+    world.put_node(node)
+
+
+def measure_cuts(fleet: Fleet, count: int) -> list[int]:
+    """Measures the nanoseconds to plan after a Budget is cut by the GPUs of a node, and raised again."""
+    settle_memory()
+    samples = []
+    for budget in _edited(fleet, count // 2):
+        first, *others = budget.spec.envelopes
+        smaller = msgspec.structs.replace(first, concurrency=first.concurrency - fleet.scale.gpus_per_node)
+        spec = msgspec.structs.replace(budget.spec, envelopes=(smaller, *others))
+        for edited in (msgspec.structs.replace(budget, spec=spec), budget):
+            samples.append(_measure(fleet.world, partial(fleet.world.put_budget, edited)))
     return samples
 
 

@@ -71,6 +71,7 @@ class AdmissionPrefilter:
         world, flavor = self._world, self._world.fleet.flavor(signature.flavor)
         if (
             world.recheck_all_promises
+            or world.has_edited_payers(signature.owner, signature.flavor, signature.sponsors)
             or flavor.biggest_node != signature.biggest_node
             or self._has_partly_opportunistic(flavor)
         ):
@@ -222,6 +223,7 @@ class AdmissionPrefilter:
             and run.verdict is not None
             and run.verdict.phase == "Reserved"
             and not self._world.recheck_all_promises
+            and not self._world.has_edited_payers(run.owner, run.flavor, run.sponsors)
             and run.precedence_at(self._world.now) is None
         )
 

@@ -63,6 +63,7 @@ def is_at_rest(world: World) -> bool:
     happened = (
         world.runs_to_check
         or world.recheck_all_promises
+        or world.promises_to_check
         or world.edited_runs
         or world.nodes_to_cordon
         or world.budgets.edited_envelopes

@@ -1,7 +1,7 @@
 """Moves promises that can no longer be kept, in the order in which they were made (R5).
 
-After nodes were lost or Budgets cut, all promises are checked, and else those that a pass has disturbed: the
-others can be kept, so a world that is loaded again and checks all of them plans the same. What an interim
+The promises on nodes and envelopes that changed are checked, and those that a pass has disturbed: the others
+can be kept, so a world that is loaded again and checks all of them plans the same. What an interim
 Run uses counts until its own promise is due.
 """
 
@@ -17,12 +17,13 @@ from jobtree.core.world.world import World
 def repair_promises(trial: Trial) -> None:
     """Repairs promises before any Run starts: after edits, lost nodes and timers."""
     world, disturbed = trial.world, trial.disturbed_runs()
-    for run in (
-        runs_by_promise_order(world) if world.recheck_all_promises or world.edited_runs or disturbed else ()
-    ):
+    changed = world.promises_to_check
+    checks_any = world.recheck_all_promises or world.edited_runs or changed or disturbed
+    for run in runs_by_promise_order(world) if checks_any else ():
+        is_checked = world.recheck_all_promises or run.key in changed or run.key in disturbed
         if run.key in world.edited_runs and run.waiting:
             search_again_for_gang(trial, run, Reason.EDITED)
-        elif not (world.recheck_all_promises or run.key in disturbed) or not repair_promise(trial, run):
+        elif not is_checked or not repair_promise(trial, run):
             continue
         disturbed = trial.disturbed_runs()
 

@@ -35,7 +35,7 @@ class ForeignPods:
         if pod.gpus and domain is not None:
             if self._changes.is_loaded:
                 self._changes.domains_that_shrank.add(domain.name)
-            self._changes.recheck_all_promises = True
+            self._changes.check_promises(domain.promises)
 
     def drop(self, uid: str) -> None:
         pod = self.pods.pop(uid, None)

@@ -75,13 +75,13 @@ class NodeLifecycle:
         self._open_leases.occupy_node(name, -1)
         self._recheck_runs(name)
         self._changes.domains_that_shrank.add(domain.name)
+        self._changes.check_promises(domain.promises)
         if name in self._open_leases.by_node:
             self._deleted[name] = (domain.flavor, domain.name)
         self._breaker.change(node_slots.node, -1)
         self._fleet.remove(name)
         self._changes.nodes_to_cordon.pop(name, None)
         self._not_ready.pop(name, None)
-        self._changes.recheck_all_promises = True
 
     def has_failed(self, name: str, lease: str = "") -> bool:
         """Whether a node has failed (F2), or was replaced since the lease of that name opened on it."""
@@ -123,7 +123,7 @@ class NodeLifecycle:
             failed = self._not_ready[name] = self.has_failed(name)
             if failed and not recorded:
                 self._record_failure(name)
-                self._changes.recheck_all_promises = True
+                self._changes.check_promises(self._fleet.domain_by_node[name].promises)
 
     def _record_failure(self, name: str) -> None:
         """Has the next plan move Runs off a failed node and cordon it until it is repaired (F3)."""

@@ -5,6 +5,8 @@ a plan is applied. Counters are kept here too: a Run or a promise that was refus
 have changed.
 """
 
+from collections.abc import Iterable
+
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.supply.fleet import Fleet
 
@@ -16,7 +18,8 @@ class PendingChanges:
         self.edited_runs: set[RunKey] = set()  # Runs with an edit that changes what planning uses
         self.nodes_to_cordon: dict[str, None] = {}  # failed nodes that are not cordoned yet
         self.domains_that_shrank: set[str] = set()  # domains that lost GPUs
-        self.recheck_all_promises = False  # nodes or Budgets changed
+        self.promises_to_check: set[RunKey] = set()  # their nodes or payers changed
+        self.recheck_all_promises = False  # objects are read for the first time, or who may pay changed
         self.is_loaded = False  # all objects that existed at the start were read: a later one is a change
         self.date_search_generation = 0  # counts events that could give a date to any promise without one
 
@@ -24,6 +27,13 @@ class PendingChanges:
         """Records that any waiting Run might start, and any promise without a date might get one."""
         self.date_search_generation += 1
         self._fleet.reconsider_all()
+
+    def check_promises(self, run_keys: Iterable[RunKey]) -> None:
+        """Has the next plan check these promises; until all objects are read, all promises."""
+        if self.is_loaded:
+            self.promises_to_check.update(run_keys)
+        else:
+            self.recheck_all_promises = True
 
     def clear(self) -> None:
         """Forgets the changes that a plan has dealt with, when its actions are applied.
@@ -33,5 +43,6 @@ class PendingChanges:
         self.edited_runs.clear()
         self.nodes_to_cordon.clear()
         self.domains_that_shrank.clear()
+        self.promises_to_check.clear()
         self.recheck_all_promises = False
         self.is_loaded = True

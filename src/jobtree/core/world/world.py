@@ -10,7 +10,9 @@ A trial changes the world and rolls it back: opening and closing a lease (``open
 
 from collections.abc import Container, Iterable
 
-from jobtree.api.kinds.budget import Budget
+import msgspec
+
+from jobtree.api.kinds.budget import Budget, BudgetSpec
 from jobtree.api.kinds.lease import Lease as WireLease
 from jobtree.api.kinds.policy import Policy
 from jobtree.api.kinds.run import Run
@@ -94,8 +96,13 @@ class World:
 
     @property
     def recheck_all_promises(self) -> bool:
-        """Whether nodes or Budgets changed since the last plan, so that any promise may have to move."""
+        """Whether any promise may have to move: objects were just read, or others may pay now."""
         return self._changes.recheck_all_promises
+
+    @property
+    def promises_to_check(self) -> frozenset[RunKey]:
+        """Runs whose promises may have to move, since their nodes or payers changed since the last plan."""
+        return frozenset(self._changes.promises_to_check)
 
     # Events: nodes and foreign pods
 
@@ -125,12 +132,18 @@ class World:
         if not self.budgets.has_budget(budget.metadata.name):
             carried_usage.load_budget(self.budgets, budget)
         unposted = self.open_leases.unpost_budget(budget.metadata.name)
+        before = self.budgets.budgets.get(budget.metadata.name)
         touched = self.budgets.put(budget, self.now)
         self._repost_budget(unposted, touched)
+        if before is not None and differ_in_width_only(before.spec, budget.spec):
+            self._reconsider_payers(touched)
+        else:
+            self._reconsider_all_payers()
 
     def drop_budget(self, name: str) -> None:
         unposted = self.open_leases.unpost_budget(name)
         self._repost_budget(unposted, self.budgets.drop(name, self.now))
+        self._reconsider_all_payers()
 
     def _repost_budget(
         self, unposted: tuple[list[GpuLease], list[GpuLease]], touched: list[EnvelopeState]
@@ -138,9 +151,19 @@ class World:
         self.open_leases.repost_budget(unposted)
         for envelope in touched:
             self.timers.schedule_envelope(envelope)
-        self._changes.recheck_all_promises = True
         if self.posted_leases:
             self.budgets_edited_at = self.now
+
+    def _reconsider_payers(self, envelopes: list[EnvelopeState]) -> None:
+        """Has the next plan check the promises that these envelopes pay for, and the Runs that they may pay."""
+        for envelope in envelopes:
+            self._changes.check_promises(envelope.promises)
+            self.fleet.flavor(envelope.spec.flavor).reconsider_generation += 1
+            envelope.count_return(1)
+
+    def _reconsider_all_payers(self) -> None:
+        """Has the next plan check all promises and all waiting Runs: other envelopes may pay, or until then."""
+        self._changes.recheck_all_promises = True
         self.fleet.invalidate_profiles()
         self._changes.reconsider_all()
 
@@ -334,7 +357,14 @@ class World:
                 self.run_queue.schedule_payer_check(run, plan.recheck_at.get(key))
                 self.run_queue.mark_inactive(run)
 
-    # The search for a date
+    # What waiting Runs depend on
+
+    def has_edited_payers(self, owner: str, flavor: str, sponsors: tuple[str, ...]) -> bool:
+        """Whether an envelope that may pay for such Runs was edited since the last plan."""
+        edited = self.budgets.edited_envelopes
+        return bool(edited) and not edited.isdisjoint(
+            payers_of_owner(self.budgets, owner, flavor, sponsors).classes
+        )
 
     def should_search_date(self, run: RunState) -> bool:
         """Whether an event could have given a date to the Run's promise, which has none (R9).
@@ -353,3 +383,17 @@ class World:
         payers = payers_of_owner(self.budgets, run.owner, run.flavor, run.sponsors)
         returns = sum([candidate.envelope.reconsider_generation for candidate in payers.candidates])
         return self._changes.date_search_generation, returns
+
+
+def differ_in_width_only(before: BudgetSpec, after: BudgetSpec) -> bool:
+    """Whether two versions of a Budget differ at most in how many GPUs their envelopes and caps allow at once.
+
+    Then the same envelopes may pay for the same Runs, and leases end when they did.
+    """
+    return _without_widths(before) == _without_widths(after)
+
+
+def _without_widths(spec: BudgetSpec) -> BudgetSpec:
+    envelopes = tuple(msgspec.structs.replace(envelope, concurrency=1) for envelope in spec.envelopes)
+    caps = tuple(msgspec.structs.replace(cap, max_concurrency=None) for cap in spec.aggregate_caps)
+    return msgspec.structs.replace(spec, envelopes=envelopes, aggregate_caps=caps)
