@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
+import msgspec
 import pytest
 
 from jobtree.api.schema.quantities import HOUR, SECOND
@@ -132,6 +133,37 @@ def test_pass_considers_only_the_edited_run_among_inactive_ones() -> None:
     with recorded() as runs:
         lab.submit(run("w9", "org:b", 24, at=SECOND, max_duration="2h"))
     assert set(runs.considered) == {"w9"}
+
+
+def test_pass_considers_no_inactive_run_when_a_node_fails_or_is_healed_elsewhere() -> None:
+    """R5: the promises in its domain are checked, and no Run could start on a node that is in use."""
+    lab = crowd(30)
+    (spare,) = nodes("nv-b", 1)
+    lab.put([spare], budget("org:z", 8))
+    lab.submit(run("other", "org:z", 8, max_duration="50h"))
+    with recorded() as runs:
+        lab.put(msgspec.structs.replace(spare, failed=True))
+        lab.settle()
+    assert set(runs.considered) == {"other"}
+    with recorded() as runs:
+        lab.put(spare)
+        lab.settle()
+    assert set(runs.considered) == {"other"}
+    assert lab.phase("other") == "Running"
+
+
+def test_pass_considers_no_inactive_run_when_the_budget_of_a_stranger_is_edited() -> None:
+    lab = crowd(30)
+    lab.put(budget("elsewhere", 8))
+    lab.settle()
+    with recorded() as runs:
+        lab.put(budget("elsewhere", 16))
+        lab.settle()
+    assert runs.considered == []
+    with recorded() as runs:
+        lab.put(budget("org:b", 56))
+        lab.settle()
+    assert len(set(runs.considered)) == 30
 
 
 def test_only_the_first_of_many_alike_runs_searches_a_date() -> None:
