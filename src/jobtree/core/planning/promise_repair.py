@@ -39,13 +39,14 @@ def repair_disturbed_promises(trial: Trial) -> None:
 def repair_promise(trial: Trial, run: RunState) -> bool:
     """Moves a promise that cannot be kept, with the reason, or changes its payers; returns whether it did."""
     reason, surely_paid = broken_reason_and_certainty(trial.world, run)
-    if reason is None:
-        return not surely_paid and replace_payers(trial, run)
-    if run.is_partly_opportunistic:
+    if reason is None and (surely_paid or not replace_payers(trial, run)):
+        return False
+    if reason is not None and run.is_partly_opportunistic:
         search_again_as_if_released(trial, run, reason)
-    else:
+        return True
+    if reason is not None:
         search_again_for_gang(trial, run, reason)
-        end_if_in_the_way(trial, run)
+    end_if_in_the_way(trial, run)
     return True
 
 

@@ -194,3 +194,26 @@ def test_a_promise_counts_on_other_payers_when_an_edit_takes_its_own_away() -> N
     lab.put(node("nv-a-04", "nv-a"))
     lab.submit(run("c", "org:b", 8, at=2))
     assert lab["c"].phase == "Reserved"
+
+
+def test_a_provisional_run_whose_promise_moves_does_not_cost_a_younger_run_its_date() -> None:
+    """R5, C14: ``early`` runs until its own date on budget that ``young`` was promised from then on.
+
+    The cut of org:x makes the promise of ``early`` move behind all others.
+    """
+    own = budget("org:x", 16), budget("org:y", 8), budget("org:z", 8)
+    lab = Lab(nodes("nv-a", 4), budget("org"), *own, budget("rich", 32))
+    lab.submit(run("x", "org:x", 8, at=1, max_duration="3h"))
+    lab.submit(run("other", "rich", 8, at=2, max_duration="3h"))
+    lab.submit(run("y", "org:y", 8, at=3, max_duration="2h"))
+    lab.submit(run("wide", "org:z", 16, at=4, checkpoint="10m", max_duration="2h"))
+    lab.submit(run("early", "org:z", 8, at=5, checkpoint="10m"))
+    lab.put(budget("org:y", 1))
+    lab.settle()
+    lab.live(30 * MINUTE)
+    lab.submit(run("young", "org:z", 8, at=30 * MINUTE, max_duration="4h"))
+    assert (lab["early"].provisional, lab.promised_at("young")) == (True, 4 * HOUR)
+    lab.put(budget("org:x", 1))
+    lab.settle()
+    assert reasons(lab, "early")[-1] == "OwnerNeeds", lab.story
+    assert (lab.promised_at("young"), reasons(lab, "young")) == (4 * HOUR, []), lab.story
