@@ -19,7 +19,7 @@ from benchmarks.crowds import SMALL_TEAM, Crowd, blue_waters, flood, helios, sma
 from benchmarks.report import Figure, Section, table
 from benchmarks.scale import FULL, Effort
 from jobtree.api.schema.quantities import HOUR, MINUTE
-from jobtree.core import Action, RunKey
+from jobtree.core import Action, RunKey, kept_for_ms
 from jobtree.simulation.inputs.replay_setup import ReplaySetup
 from jobtree.simulation.replay.engine import Simulation
 from jobtree.simulation.replay.meter import Meter
@@ -39,8 +39,8 @@ SAID_EVERY_S = 20
 class PromiseDetails(PromiseLog):
     """Also knows every date that a Run was told: when it was told first, and whether it was conditional."""
 
-    def __init__(self, checkpoint: int | None, min_runtime: int) -> None:
-        super().__init__(checkpoint, min_runtime)
+    def __init__(self, guard: int) -> None:
+        super().__init__(guard)
         self.told: dict[tuple[RunKey, int], tuple[int, bool]] = {}
 
     def note(self, action: Action, paid_width: int, *, conditional: bool) -> None:
@@ -55,7 +55,7 @@ class DetailedReplay(JobtreeScheduler):
 
     def __init__(self, setup: ReplaySetup) -> None:
         super().__init__(setup)
-        self.promises: PromiseDetails = PromiseDetails(setup.behavior.checkpoint, setup.policy.min_runtime_ms)
+        self.promises: PromiseDetails = PromiseDetails(kept_for_ms(setup.policy, setup.behavior.checkpoint))
 
 
 class Pool:

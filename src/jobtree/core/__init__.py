@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         REQUEUES as REQUEUES,
         RUN_ENDS as RUN_ENDS,
         SETS_PROMISE as SETS_PROMISE,
+        STOP_CLOSURES as STOP_CLOSURES,
         WARNINGS as WARNINGS,
         outcome_of as outcome_of,
     )
@@ -95,6 +96,10 @@ if TYPE_CHECKING:
         LedgerReplay as LedgerReplay,
         Violation as Violation,
         check_invariants as check_invariants,
+    )
+    from jobtree.core.reporting.kept_promises import (
+        reservations_of as reservations_of,
+        status_after_stop as status_after_stop,
     )
     from jobtree.core.reporting.lease_history import check_lease_history as check_lease_history
     from jobtree.core.reporting.object_status import (
@@ -134,6 +139,7 @@ if TYPE_CHECKING:
         run_status_is_ahead as run_status_is_ahead,
         sums_of as sums_of,
     )
+    from jobtree.core.runs.notice import kept_for_ms as kept_for_ms
     from jobtree.core.runs.run_allocation import (
         allocated_lease as allocated_lease,
         build_endings as build_endings,
@@ -167,7 +173,7 @@ _EXPORTS = {
     ),
     "model.outcomes": (
         "ACTIONS AT_RISK CLOSURE_SENTENCES FINAL_STATES KEEPS_PROMISE OPENINGS OPENING_SENTENCES PHASES "
-        "PREEMPTION_CLOSURES REQUEUES RUN_ENDS SETS_PROMISE WARNINGS outcome_of"
+        "PREEMPTION_CLOSURES REQUEUES RUN_ENDS SETS_PROMISE STOP_CLOSURES WARNINGS outcome_of"
     ),
     "model.promise": "CreationOrder Precedence Promise",
     "model.reasons": "Cause REASONS Reason Verdict",
@@ -176,6 +182,7 @@ _EXPORTS = {
         "Account CLASSES EnvelopeState FOREVER GPU_HOUR credits_used reported_amount usage_class"
     ),
     "runs.carried_usage": "budget_status_is_ahead run_status_is_ahead sums_of",
+    "runs.notice": "kept_for_ms",
     "runs.run_allocation": (
         "allocated_lease build_endings endings_in_status lease_from_allocation leases_in_allocation"
     ),
@@ -197,6 +204,7 @@ _EXPORTS = {
         "budget_warnings family_cycle_problems run_reference_problems run_warnings"
     ),
     "reporting.invariants": "LedgerReplay Violation check_invariants",
+    "reporting.kept_promises": "reservations_of status_after_stop",
     "reporting.lease_history": "check_lease_history",
     "reporting.object_status": "CONDITIONS KnownRisks MOST_RISKS budget_status funding_status run_status",
     "reporting.reservation_codec": (

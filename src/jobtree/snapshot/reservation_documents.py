@@ -9,9 +9,10 @@ from jobtree.api.kinds.reservation import Reservation
 from jobtree.api.kinds.run import Risk, Run
 from jobtree.api.schema.problems import InputError
 from jobtree.api.schema.quantities import format_milli, format_time
-from jobtree.api.validation.object_parser import to_document
+from jobtree.api.validation.object_parser import parse_object, to_document
 from jobtree.core import (
     FINAL_STATES,
+    STOP_CLOSURES,
     Action,
     ExpectedStarts,
     Promise,
@@ -27,6 +28,8 @@ from jobtree.core import (
     reservation_object,
     reservation_spec,
     reservation_status,
+    reservations_of,
+    status_after_stop,
 )
 from jobtree.messages.record_signature import sign
 from jobtree.messages.risk_index import RiskIndex, is_news, runs_at_risk
@@ -88,6 +91,8 @@ class ReservationDocuments:
     def write(self, action: Action) -> list[Event]:
         """Writes the Reservation of an action. Returns the warnings to other Runs."""
         promise = action.promise
+        if any(closing.reason in STOP_CLOSURES for closing in action.closes):
+            self._record_early_stop(action.run_key)
         if promise is None:
             return []
         key = ("Reservation", action.run_key[0], promise.name)
@@ -104,6 +109,21 @@ class ReservationDocuments:
         document["metadata"]["uid"] = derived_uid(key, document["metadata"]["creationTimestamp"])
         self._objects.put(key, document)
         return self._warnings(run, promise, action.at)
+
+    def _record_early_stop(self, run_key: RunKey) -> None:
+        """Adds a slip to the last Reservation that has ended, if its Run was stopped too soon (R5)."""
+        run = self._world.runs.get(run_key)
+        for name in reservations_of(self._world, run) if run is not None else ():
+            key = ("Reservation", *name)
+            body = self._objects.get(key)
+            if body is None or body.get("status", {}).get("state", "Pending") == "Pending":
+                continue  # it is made for the time after the stop
+            reservation = parse_object(body, self._objects.where(key))
+            assert isinstance(reservation, Reservation)
+            status = status_after_stop(self._world, reservation)
+            if status is not None:
+                body["status"]["slips"] = msgspec.to_builtins(status.slips)
+            return
 
     def _end(self, key: Key, action: Action) -> None:
         body = self._objects.get(key)

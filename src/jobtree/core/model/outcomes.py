@@ -380,5 +380,6 @@ REPAY_REASONS = {closure: row.reason for row in ROWS if row.action == "Repay" fo
 OPENING_SENTENCES: dict[str, str] = {reason: facts.sentence for reason, facts in OPENINGS.items()}
 CLOSURE_SENTENCES: dict[str, str] = {closure: facts.sentence for closure, facts in CLOSURES.items()}
 PREEMPTION_CLOSURES = frozenset(closure for closure, facts in CLOSURES.items() if facts.preempts)
+STOP_CLOSURES = frozenset(closure for row in ROWS if row.action in REQUEUES for closure in row.closes)
 RUN_END_CLOSURES = frozenset(closure for closure, facts in CLOSURES.items() if facts.ends_run)
 WARNINGS = frozenset(name for name, facts in EVENTS.items() if facts.warning)

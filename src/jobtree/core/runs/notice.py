@@ -5,7 +5,7 @@ from typing import NamedTuple
 from jobtree.api.kinds.policy import Policy
 from jobtree.core.accounts.envelope_accounts import FOREVER
 from jobtree.core.model.gpu_lease import GpuLease
-from jobtree.core.runs.run_state import RunState
+from jobtree.core.runs.run_state import PROTECTION_MS, RunState
 
 MAX_DOUBLINGS = 4  # lotteries lost that still lengthen the immunity, and stops that lengthen other times
 
@@ -32,6 +32,11 @@ def immune_until(policy: Policy, run: RunState, now: int) -> int:
     start = now if run.since is None else max(run.since, run.promised_start or 0)
     immune = start + immunity_ms(policy, run.lotteries_lost)
     return immune if run.not_drawn_at is None else max(immune, run.not_drawn_at + policy.peace_ms)
+
+
+def kept_for_ms(policy: Policy, checkpoint_ms: int | None) -> int:
+    """Returns how long after its date a Run must not be stopped, so that its promise is kept (R5)."""
+    return max(PROTECTION_MS, min(checkpoint_ms or 0, policy.min_runtime_ms))
 
 
 def draw_notice_ms(policy: Policy, checkpoint_ms: int | None) -> int:

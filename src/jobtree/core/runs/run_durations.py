@@ -1,5 +1,7 @@
 """Records how long the Runs of each owner ran, and estimates how long other Runs will run.
 
+It also records when Jobtree last stopped each Run, and the closure reason.
+
 ``RunHistory`` is updated by closed leases only, in any order in which they arrive, so a world that is read
 from its objects again has the same history. An admission begins with leases of reason ``Start`` and ends with
 the last lease that closes before the next admission. If the work itself ended (Completed, Failed, Cancelled),
@@ -22,12 +24,13 @@ from typing import NamedTuple
 
 from jobtree.api.kinds.lease import ClosureReason
 from jobtree.core.model.gpu_lease import GpuLease
-from jobtree.core.model.outcomes import RUN_END_CLOSURES
+from jobtree.core.model.outcomes import RUN_END_CLOSURES, STOP_CLOSURES
 
 MIN_OBSERVATIONS = 5  # Runs that must have ended for an estimate
 MAX_OBSERVATIONS = 1000  # of one owner and size class that count: those of the Runs that ended last
 WHOLE = 1 << 40  # shares are integers; this is a share of 1
 
+Stop = tuple[int, str]  # the instant, and the closure reason
 Observation = tuple[int, bool]  # the duration in milliseconds, and whether the work ended then
 RunObservation = tuple[int, str, Observation]  # with the last end and the UID of the Run
 
@@ -40,13 +43,25 @@ def size_class(gpus: int) -> int:
 class PastRun:
     """What is known of one Run from its closed leases."""
 
-    __slots__ = ("cached_admissions", "ends", "last_end", "starts")
+    __slots__ = ("cached_admissions", "ends", "last_end", "recalled_at", "starts", "stop")
 
     def __init__(self) -> None:
         self.starts: dict[int, int] = {}  # GPUs by the instant of an admission
         self.ends: dict[int, bool] = {}  # whether the work ended at that instant
         self.last_end = 0
+        self.stop: Stop | None = None  # the last end of a lease that may have stopped the Run
+        self.recalled_at = 0  # when an owner last recalled what it paid for the Run
         self.cached_admissions: list[tuple[int, Observation]] | None = None  # None: to be computed
+
+    def record_stop(self, end: int, reason: ClosureReason | None) -> None:
+        """Records the end of a lease that may have stopped the Run. Of two at one instant, any order is fine.
+
+        A Run that was demoted by a recall and then reclaimed was stopped for its owner (C14).
+        """
+        if reason == "Recalled":
+            self.recalled_at = max(self.recalled_at, end)
+        if reason in STOP_CLOSURES:
+            self.stop = max(self.stop or (0, ""), (end, reason))
 
     def admissions(self) -> Iterator[tuple[int, Observation]]:
         """Yields the size class and the observation of each admission."""
@@ -74,6 +89,19 @@ class RunHistory:
             past.starts[lease.start] = past.starts.get(lease.start, 0) + lease.gpus
         past.ends[end] = past.ends.get(end, False) or reason in RUN_END_CLOSURES
         past.last_end, past.cached_admissions = max(past.last_end, end), None
+        past.record_stop(end, reason)
+
+    def last_stop(self, owner: str, uid: str, since: int) -> Stop | None:
+        """Returns when and why Jobtree last stopped a Run that does not run, after an admission at ``since``.
+
+        None: it was not stopped since then, or its leases ended for another reason later.
+        """
+        past = self.by_owner.get(owner, {}).get(uid)
+        if past is None or past.stop is None or not since <= past.stop[0] == past.last_end:
+            return None
+        at, reason = past.stop
+        owner_needs = reason == "Reclaimed" and past.recalled_at >= since
+        return at, "OwnerNeeds" if owner_needs else reason
 
     def trim(self, owner: str) -> None:
         """Forgets ended Runs that do not count, once an owner has twice as many as the last trim kept."""

@@ -25,6 +25,7 @@ from jobtree.core import (
     FOREVER,
     PHASES,
     SETS_PROMISE,
+    STOP_CLOSURES,
     Action,
     CreationOrder,
     ExpectedStarts,
@@ -36,6 +37,8 @@ from jobtree.core import (
     promised_together,
     reservation_spec,
     reservation_status,
+    reservations_of,
+    status_after_stop,
 )
 from jobtree.manager.decisions.write_set import EventNote, ReservationWrite
 from jobtree.manager.planner.cluster_intake import ClusterIntake
@@ -94,6 +97,8 @@ class ReservationPublisher:
         self._world = world
         self._intake = intake
         self._ended: list[ReservationWrite] = []
+        self._stopped: set[RunKey] = set()  # Runs that Jobtree may have stopped too soon after their date
+        self._loaded = False  # whether such stops of before the last restart have been looked for
         self._unwritten: set[RunKey] = set()  # Runs whose promise was made or moved, and is not written yet
         self._due_soon: set[RunKey] = set()  # of these, those that were seen to be due soon
         self._acted: set[RunKey] = set()  # Runs with an action since the last batch was chosen
@@ -142,6 +147,8 @@ class ReservationPublisher:
         self._acted.add(action.run_key)
         if action.opens or action.closes:
             self._change_rate.record_change(self._world.now)
+        if any(closing.reason in STOP_CLOSURES for closing in action.closes):
+            self._stopped.add(action.run_key)
         if action.kind in SETS_PROMISE:
             self._unwritten.add(action.run_key)
         if action.kind == "Reserve":
@@ -194,6 +201,36 @@ class ReservationPublisher:
                 writes.append(ReservationWrite(run_object, name, self._ended_status(reservation, state)))
         return writes
 
+    # Starts that were stopped too soon
+
+    def _early_stops(self) -> list[ReservationWrite]:
+        """Returns the slips of Reservations whose Run was stopped too soon after its promised start (R5)."""
+        if not self._loaded:
+            self._loaded, candidates = True, dict.fromkeys(self._intake.reservations)
+        else:
+            candidates = {key: None for run_key in sorted(self._stopped) for key in self._last_ended(run_key)}
+        writes = []
+        for reservation in [self._intake.reservations[key] for key in candidates]:
+            status = status_after_stop(self._world, reservation)
+            run_object = self._intake.runs.get(reservation.spec.run_ref.uid)
+            if status is not None and run_object is not None:
+                writes.append(ReservationWrite(run_object, reservation.metadata.name, status))
+        return writes
+
+    def _last_ended(self, run_key: RunKey) -> Iterator[RunKey]:
+        """Yields the last Reservation of a Run that has ended; the next turn looks again if one ends now."""
+        run = self._world.runs.get(run_key)
+        for key in reservations_of(self._world, run) if run is not None else ():
+            reservation = self._intake.reservations.get(key)
+            if reservation is None:
+                continue
+            if reservation.status.state not in (None, "Pending"):
+                yield key
+                break
+            if run is not None and (run.promise is None or run.promise.name != key[1]):
+                return  # its end is written in this turn
+        self._stopped.discard(run_key)
+
     # What is to be written now
 
     def refresh(self, *, inputs_changed: bool, at_rest: bool) -> ReservationWrites:
@@ -206,6 +243,7 @@ class ReservationPublisher:
         if begins:
             self._begin_round()
         ended, self._ended = [*self._ended_reservations(), *self._ended], []
+        ended = [*self._early_stops(), *ended]
         writes = self._update_some(at_rest=at_rest)
         warned, self.risks.changed = self.risks.changed, set()
         return ReservationWrites(

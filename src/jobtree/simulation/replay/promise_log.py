@@ -13,10 +13,8 @@ from heapq import heappop, heappush
 
 import msgspec
 
-from jobtree.api.schema.quantities import MINUTE
 from jobtree.core import REQUEUES, RUN_ENDS, Action, Promise, Reason, RunKey
 
-SHORTEST_GUARD = 30 * MINUTE  # a Run that is stopped sooner than this did not get its promised start
 NOT_RECORDED = "NotRecorded"  # a promise was broken and no reason was recorded: that is a fault
 UNPAID = "Unpaid"  # its Run ran at the date, but not all of the promised width was paid
 
@@ -61,8 +59,8 @@ class Guard(msgspec.Struct):
 class PromiseLog:
     """The promises of all Runs of a replay, by Run. Instants are milliseconds of the planner's clock."""
 
-    def __init__(self, checkpoint: int | None, min_runtime: int) -> None:
-        self.guard = min(max(checkpoint or 0, SHORTEST_GUARD), max(min_runtime, SHORTEST_GUARD))
+    def __init__(self, guard: int) -> None:
+        self.guard = guard  # a Run that is stopped sooner than this did not get its promised start
         self.made = 0
         self.firm, self.conditional = PromiseCount(), PromiseCount()
         self.slipped = 0

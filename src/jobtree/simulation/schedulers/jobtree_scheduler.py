@@ -20,6 +20,7 @@ from jobtree.core import (
     RunKey,
     World,
     is_conditional,
+    kept_for_ms,
     outcome_of,
     run_to_rest,
 )
@@ -42,7 +43,7 @@ class JobtreeScheduler(Simulation):
             self.world.put_node(node)
         for budget in setup.budgets:
             self.world.put_budget(budget)
-        self.promises = PromiseLog(setup.behavior.checkpoint, setup.policy.min_runtime_ms)
+        self.promises = PromiseLog(kept_for_ms(setup.policy, setup.behavior.checkpoint))
         self.estimates = EstimateLog()
         self._numbers = {node.name: number for number, node in enumerate(setup.nodes)}
         self._work: dict[int, SimulatedWork] = {}

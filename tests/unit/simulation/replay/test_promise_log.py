@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 import pytest
 
+from jobtree.api.kinds.policy import Policy
 from jobtree.api.schema.quantities import HOUR, MINUTE
-from jobtree.core import Action, Promise, Reason
+from jobtree.core import Action, Promise, Reason, kept_for_ms
 from jobtree.core.model.actions import LeaseClosing
 from jobtree.core.model.outcomes import ActionKind
 from jobtree.core.model.promise import PromiseSlip
@@ -41,7 +42,7 @@ class Story:
     """One Run: what it is told and what happens to it, in order. Each event closes the time before it."""
 
     def __init__(self, *, checkpoint: int | None = None, conditional: bool = False) -> None:
-        self.log = PromiseLog(checkpoint, 2 * HOUR)
+        self.log = PromiseLog(kept_for_ms(Policy(), checkpoint))
         self.conditional = conditional
         self.paid = 0
 
