@@ -94,8 +94,8 @@ def measure_cuts(fleet: Fleet, count: int) -> list[int]:
         first, *others = budget.spec.envelopes
         smaller = msgspec.structs.replace(first, concurrency=first.concurrency - fleet.scale.gpus_per_node)
         spec = msgspec.structs.replace(budget.spec, envelopes=(smaller, *others))
-        for edited in (msgspec.structs.replace(budget, spec=spec), budget):
-            samples.append(_measure(fleet.world, partial(fleet.world.put_budget, edited)))
+        cut = msgspec.structs.replace(budget, spec=spec)
+        samples += [_measure(fleet.world, partial(fleet.world.put_budget, edit)) for edit in (cut, budget)]
     return samples
 
 

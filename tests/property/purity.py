@@ -79,7 +79,7 @@ def rebuilt_world(cluster: CheckedCluster, dice: Random | None = None) -> World:
         rebuilt = world.runs[state.key]
         tree = world.run_graph.tree_of(rebuilt)
         stage = reservation_codec.stage_of(rebuilt, tree) if tree and rebuilt.gang else ""
-        world.put_promise(rebuilt, reservation_codec.promise_from_reservation(written, rebuilt, stage))
+        reservation_codec.load_promise(world, written, rebuilt, stage)
     return world
 
 

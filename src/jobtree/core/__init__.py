@@ -114,7 +114,7 @@ if TYPE_CHECKING:
         confidence_of as confidence_of,
         first_estimate_object as first_estimate_object,
         load_first_estimate as load_first_estimate,
-        promise_from_reservation as promise_from_reservation,
+        load_promise as load_promise,
         promised_together as promised_together,
         reservation_forecast as reservation_forecast,
         reservation_object as reservation_object,
@@ -208,7 +208,7 @@ _EXPORTS = {
     "reporting.lease_history": "check_lease_history",
     "reporting.object_status": "CONDITIONS KnownRisks MOST_RISKS budget_status funding_status run_status",
     "reporting.reservation_codec": (
-        "confidence_of first_estimate_object load_first_estimate promise_from_reservation promised_together "
+        "confidence_of first_estimate_object load_first_estimate load_promise promised_together "
         "reservation_forecast reservation_object reservation_spec reservation_status usable_nodes_of"
     ),
     "reporting.reservation_forecast": "ForecastRemedy ReservationForecast firm_start",

@@ -22,7 +22,7 @@ from jobtree.core import (
     child_name,
     first_estimate_object,
     load_first_estimate,
-    promise_from_reservation,
+    load_promise,
     promised_together,
     reservation_forecast,
     reservation_object,
@@ -85,8 +85,7 @@ class ReservationDocuments:
         if not stage and reservation.spec.run_ref.uid not in ("", run.uid):
             return  # the promise was to an earlier Run of that name
         if reservation.status.state in (None, "Pending") and run.phase in ("Pending", "Running"):
-            self._world.put_promise(run, promise_from_reservation(reservation, run, stage))
-            load_first_estimate(self._world, reservation, run.key)
+            load_promise(self._world, reservation, run, stage)
 
     def write(self, action: Action) -> list[Event]:
         """Writes the Reservation of an action. Returns the warnings to other Runs."""

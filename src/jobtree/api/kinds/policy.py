@@ -65,6 +65,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     min_runtime_ms: int = 2 * HOUR
     peace_ms: int = 2 * HOUR
     restart_cost_ms: int = 5 * MINUTE
+    keep_idle_ms: int = 8 * HOUR
     max_grace_ms: int = 5 * MINUTE
     node_grace_ms: int = 2 * MINUTE
     default_template: PodTemplate | None = None
@@ -103,6 +104,7 @@ class PolicySpec(Wire):
     min_runtime: Duration = "2h"
     peace: Duration = "2h"
     restart_cost: Duration = "5m"
+    keep_idle: Duration = "8h"
     max_grace: Duration = "5m"
     node_grace: Duration = "2m"
     default_template: PodTemplate | None = None
@@ -161,6 +163,7 @@ def build_policy(spec: PolicySpec, where: str) -> Policy:
         min_runtime_ms=parse_duration(spec.min_runtime),
         peace_ms=parse_duration(spec.peace),
         restart_cost_ms=parse_duration(spec.restart_cost),
+        keep_idle_ms=parse_duration(spec.keep_idle),
         max_grace_ms=parse_duration(spec.max_grace),
         node_grace_ms=parse_duration(spec.node_grace),
         default_template=spec.default_template,

@@ -10,8 +10,10 @@ from jobtree.api.schema.cel_rules import Rule, unchanged
 from jobtree.api.schema.object_meta import ObjectMeta, Wire
 from jobtree.api.schema.scalars import (
     Count,
+    Decimal,
     FlavorName,
     GpuHours,
+    GpuSeconds,
     Hex,
     Name,
     Owner,
@@ -128,6 +130,14 @@ class RecalledRun(Wire):
     since: Time
 
 
+class IdleUsage(Wire):
+    """Budget that was left idle for a Run without a date by an instant, and the GPUs that are idle since."""
+
+    gpu_seconds: GpuSeconds
+    gpus: Decimal
+    since: Time
+
+
 class Terms(Wire):
     """The terms of a promise: its width, what it may take, its payers, and its immunity after the start."""
 
@@ -141,6 +151,8 @@ class Terms(Wire):
     beacon: BeaconRound | None = None
     turn: Count = 0  # orders promises that were made at the same instant
     recalls: Annotated[tuple[RecalledRun, ...], Meta(max_length=1024)] = ()  # that stop for this start
+    idle: IdleUsage | None = None
+    released_budget: bool = False  # so much of it was left idle that it is kept no longer
 
 
 class MemberTerms(Wire):

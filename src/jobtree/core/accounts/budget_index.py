@@ -20,6 +20,8 @@ class BudgetIndex:
         self.family = Family(())
         self.by_owner: dict[str, list[EnvelopeState]] = {}
         self.edited_envelopes: set[EnvelopeKey] = set()  # edited since the last plan
+        # Envelopes that keep budget for Runs without a date, and whose charge or promises changed.
+        self.kept_budget_changed: set[EnvelopeKey] = set()
         self.version = Version()  # replaced when an envelope comes, goes or changes its owner or limits
         # By budget: names of archived leases whose objects still exist.
         self.archived_leases: dict[str, dict[str, None]] = {}

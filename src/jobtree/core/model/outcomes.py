@@ -219,6 +219,9 @@ EVENTS: dict[str, EventFacts] = {
         "was searched again.",
         warning=True,
     ),
+    "BudgetLeftIdle": EventFacts(
+        "It has no date. Budget was kept idle for it for too long, and other Runs may use it now."
+    ),
     "CrowdedOut": EventFacts(
         "Other Runs use more GPUs, or for longer, than forecast, and its start was searched again."
     ),
@@ -336,6 +339,7 @@ ROWS = (
     Outcome("Move", Reason.NODES_LOST),
     Outcome("Move", Reason.FUNDING_LOST),
     Outcome("Move", Reason.OWNER_NEEDS),
+    Outcome("Move", Reason.BUDGET_LEFT_IDLE),
     Outcome("Move", Reason.CROWDED_OUT),
     Outcome("Move", Reason.COLLISION),
     Outcome("Move", Reason.NODE_FAILURE),

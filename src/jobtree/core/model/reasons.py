@@ -131,6 +131,11 @@ class Reason(StrEnum):
         CHANGE,
         "the owner of budget that {where} counts on needs it for a Run of its own",
     )
+    BUDGET_LEFT_IDLE = (
+        "BudgetLeftIdle",
+        CHANGE,
+        "budget was kept idle for {where} × {need} GPUs, and is kept no longer",
+    )
     CROWDED_OUT = (
         "CrowdedOut",
         CHANGE,

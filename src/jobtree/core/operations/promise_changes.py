@@ -5,6 +5,7 @@ from operator import attrgetter
 
 import msgspec
 
+from jobtree.api.schema.quantities import format_duration
 from jobtree.core.availability.availability_profile import keeps_promise, meets_lottery
 from jobtree.core.availability.payer_placement import (
     PayerKeys,
@@ -129,7 +130,7 @@ def with_option(world: World, run: RunState, promise: Promise, option: StartOpti
             disruption=NO_DISRUPTION,
             width=shape.min,
             domain_gpus=(),
-            funding=payable_ever(world, run, promise.pod_size),
+            funding=payable_ever(world, run, promise.pod_size) if promise.keeps_budget else (),
             end=None,
             immune_until=0,
             window_aligned=False,
@@ -147,6 +148,7 @@ def with_option(world: World, run: RunState, promise: Promise, option: StartOpti
         end=None if shape.max_duration is None else option.at + shape.max_duration,
         immune_until=option.at + immunity_ms(world.policy, run.lotteries_lost),
         window_aligned=option.window_aligned,
+        keeps_budget=True,
         recalls=option.recalls,
         beacon=None if source is None else (source.name, source.round_known_by(option.at)),
     )
@@ -233,6 +235,15 @@ def ordered_behind_all(world: World, runs: Sequence[RunState], promises: Sequenc
 def search_from(world: World, promise: Promise) -> int:
     """The earliest date to search: a promise that failed is put off by ``maxNotice``, as when it failed."""
     return world.now + world.policy.max_notice_ms if promise.has_failed_by(world.now) else 0
+
+
+def stop_keeping_budget(trial: Trial, run: RunState, at: int) -> None:
+    """Leaves to others what was kept for a Run without a date: enough of it was left idle (C12)."""
+    promise = run.promise
+    assert promise is not None
+    cause = Cause(Reason.BUDGET_LEFT_IDLE, format_duration(trial.world.policy.keep_idle_ms), 0, promise.width)
+    after = msgspec.structs.replace(promise, funding=(), keeps_budget=False)
+    trial.begin_action("Move", run, at, cause, promise=after)
 
 
 def is_improvement(before: Promise, after: Promise) -> bool:

@@ -22,6 +22,7 @@ from jobtree.core.operations.payer_changes import (
     end_leases_of_envelope,
     end_leases_under_quota,
 )
+from jobtree.core.operations.promise_changes import stop_keeping_budget
 from jobtree.core.operations.trial import Trial
 from jobtree.core.planning.activation import activate
 from jobtree.core.planning.admission import admit
@@ -259,6 +260,8 @@ def process_timers(trial: Trial, until: int) -> None:
             end_at_max_duration(trial, world.runs[first, second], at)
         elif kind is TimerKind.FOLLOW:
             fail_with_upstream(trial, world.runs[first, second], at)
+        elif kind is TimerKind.IDLE:
+            stop_keeping_budget(trial, world.runs[first, second], at)
         else:
             activate(trial, first_due_promise(world))
 

@@ -5,7 +5,14 @@ from collections.abc import Iterator, Sequence
 from jobtree.api.kinds import reservation as wire
 from jobtree.api.kinds.lease import Payer, RunRef
 from jobtree.api.schema.object_meta import ObjectMeta
-from jobtree.api.schema.quantities import format_time, parse_time
+from jobtree.api.schema.quantities import (
+    format_micro,
+    format_milli,
+    format_time,
+    parse_micro,
+    parse_milli,
+    parse_time,
+)
 from jobtree.core.funding.conditional_promise import owners_counted_on
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.promise import Disruption, Promise, PromiseSlip
@@ -13,6 +20,7 @@ from jobtree.core.reporting.reservation_forecast import ReservationForecast, for
 from jobtree.core.reporting.stage_gang_forecast import joint_forecast
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.runs.start_calibration import FirstEstimate, StartEstimate
+from jobtree.core.world.idle_budget import IdleRecord
 from jobtree.core.world.world import World
 
 TAKES: tuple[str, ...] = ("Nothing", "Cuts", "Lottery", "Recall")
@@ -112,6 +120,20 @@ def promise_terms(world: World, promise: Promise) -> wire.Terms:
             wire.RecalledRun(namespace=run_key[0], name=run_key[1], since=format_time(since))
             for run_key, since in promise.recalls
         ),
+        idle=idle_budget_object(world, promise),
+        released_budget=not promise.keeps_budget,
+    )
+
+
+def idle_budget_object(world: World, promise: Promise) -> wire.IdleUsage | None:
+    """Returns the budget that was left idle for a Run without a date; None if there is none (C12)."""
+    record = world.idle_budget.records.get(promise.run_key) if promise.at is None else None
+    if record is None or not (record.used or record.charge):
+        return None
+    return wire.IdleUsage(
+        gpu_seconds=format_micro(record.used),
+        gpus=format_milli(record.charge),
+        since=format_time(record.since),
     )
 
 
@@ -177,7 +199,7 @@ def promise_from_reservation(reservation: wire.Reservation, run: RunState, stage
     """
     spec, status = reservation.spec, reservation.status
     part = next((member for member in status.members if member.stage == stage), None)
-    terms = part.terms if part else status.terms
+    terms = terms_of(reservation, stage)
     slice_ = part.intended_slice if part else spec.intended_slice
     at = parse_time(spec.earliest_start) if spec.earliest_start else None
     shape = run.shape
@@ -202,6 +224,7 @@ def promise_from_reservation(reservation: wire.Reservation, run: RunState, stage
         end=None if at is None or duration is None else at + duration,
         immune_until=parse_time(terms.firm_until) if terms and terms.firm_until else 0,
         sequence=terms.turn if terms else 0,
+        keeps_budget=not (terms and terms.released_budget),
         named_after=spec.run_ref.name,
         recalls=tuple(
             ((recalled.namespace, recalled.name), parse_time(recalled.since))
@@ -211,6 +234,26 @@ def promise_from_reservation(reservation: wire.Reservation, run: RunState, stage
         window_aligned=bool(terms and terms.window_aligned),
         slips=tuple(slip_from_wire(slip) for slip in status.slips),
     )
+
+
+def load_promise(world: World, reservation: wire.Reservation, run: RunState, stage: str = "") -> None:
+    """Loads the promise that a pending Reservation holds for its Run, or for one of its stages."""
+    promise = promise_from_reservation(reservation, run, stage)
+    world.put_promise(run, promise)
+    load_first_estimate(world, reservation, run.key)
+    terms = terms_of(reservation, stage)
+    idle = terms.idle if terms else None
+    if idle is not None:
+        used, charge = parse_micro(idle.gpu_seconds), parse_milli(idle.gpus)
+        record = IdleRecord(promise.number, used, parse_time(idle.since), charge)
+        world.idle_budget.load(run.key, record)
+
+
+def terms_of(reservation: wire.Reservation, stage: str) -> wire.Terms | None:
+    """Returns the terms of the promise to a Run, or to one of the stages that start together."""
+    status = reservation.status
+    part = next((member for member in status.members if member.stage == stage), None)
+    return part.terms if part else status.terms
 
 
 def first_estimate_object(world: World, name: RunKey) -> wire.FirstExpectedStart | None:

@@ -200,6 +200,8 @@ class OpenLeases:
         post_charge(posted, sign)
         if lease.role == "Opportunistic":
             return
+        if envelope.undated_promises:
+            self._budgets.kept_budget_changed.add(envelope.key)
         if sign > 0:
             envelope.leases[lease.name] = lease
             self._record_provisional(posted)

@@ -47,6 +47,8 @@ class PromiseIndex:
         for domain in domains:
             domain.set_promise(promise.run_key, promise if present else None)
         envelopes = self._budgets.envelopes
+        if promise.at is None:
+            self._budgets.kept_budget_changed.update(key for key, _ in promise.funding)
         for envelope in [envelopes[key] for key, _ in promise.funding if key in envelopes]:
             if present:
                 envelope.add_promise(promise, self._runs[promise.run_key].owner)

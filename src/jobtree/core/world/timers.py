@@ -32,6 +32,7 @@ class TimerKind(IntEnum):
     GROWTH = 6
     RECALL = 7
     REPAY = 8
+    IDLE = 9
 
 
 Subject = tuple[TimerKind, str, str]  # the kind, and a key of two strings
@@ -50,6 +51,7 @@ class TimerQueue:
         self._budgets = budgets
         self._heap: list[tuple[int, Subject]] = []
         self._scheduled: dict[Subject, int] = {}
+        self._idle_ends: dict[RunKey, int] = {}  # when too much budget was left idle for a Run
 
     def schedule_envelope(self, envelope: EnvelopeState) -> None:
         """Schedules an envelope whose totals changed, and those that share a cap with it."""
@@ -74,6 +76,14 @@ class TimerQueue:
         for account in quotas:
             namespace, _, name = account.label.partition("/")
             self._schedule((TimerKind.QUOTA, namespace, name))
+
+    def set_idle_end(self, run_key: RunKey, at: int | None) -> None:
+        """Sets when the budget that may be left idle for a Run without a date is used up; None: never."""
+        if at is None:
+            self._idle_ends.pop(run_key, None)
+        else:
+            self._idle_ends[run_key] = at
+            self._schedule((TimerKind.IDLE, *run_key))
 
     def schedule_node(self, name: str) -> None:
         self._schedule((TimerKind.NODE, name, ""))
@@ -151,6 +161,11 @@ class TimerQueue:
         run = self._runs.get(key)
         return self._if_future(run.payable_at if run is not None and run.opportunistic_gpus else None)
 
+    def _idle_instant(self, key: RunKey) -> int | None:
+        """Returns when budget is kept no longer for a Run without a date (C12)."""
+        run = self._runs.get(key)
+        return self._idle_ends.get(key) if run is not None and run.waits_for_funding else None
+
     def _follow_instant(self, key: RunKey) -> int | None:
         """Returns when a waiting Run fails because an upstream Run failed."""
         run = self._runs.get(key)
@@ -186,6 +201,7 @@ INSTANTS: dict[TimerKind, Callable[[TimerQueue, tuple[str, str]], int | None]] =
     TimerKind.GROWTH: TimerQueue._growth_instant,  # noqa: SLF001
     TimerKind.RECALL: TimerQueue._recall_instant,  # noqa: SLF001
     TimerKind.REPAY: TimerQueue._repay_instant,  # noqa: SLF001
+    TimerKind.IDLE: TimerQueue._idle_instant,  # noqa: SLF001
 }
 
 

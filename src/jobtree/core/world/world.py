@@ -32,6 +32,7 @@ from jobtree.core.runs.run_state import DateSearchGeneration, RankLoss, RunState
 from jobtree.core.runs.start_calibration import StartCalibration
 from jobtree.core.supply.fleet import Fleet
 from jobtree.core.world.foreign_pods import ForeignPods
+from jobtree.core.world.idle_budget import IdleBudget
 from jobtree.core.world.lease_intake import LeaseIntake
 from jobtree.core.world.node_lifecycle import NodeLifecycle
 from jobtree.core.world.open_leases import OpenLeases
@@ -66,6 +67,7 @@ class World:
         self.run_queue = RunQueue(self.runs, self.fleet, self.timers, self._changes)
         self.queue = self.run_queue.queue
         self.open_leases = OpenLeases(self.runs, self.fleet, self.budgets, self.timers, self.run_queue)
+        self.idle_budget = IdleBudget(self.runs, self.budgets, self.timers, self.policy.keep_idle_ms)
         self.posted_leases = self.open_leases.posted
         self.leases_by_node = self.open_leases.by_node
         self.promise_index = PromiseIndex(self.runs, self.fleet, self.budgets)
@@ -151,18 +153,19 @@ class World:
         self.open_leases.repost_budget(unposted)
         for envelope in touched:
             self.timers.schedule_envelope(envelope)
+        self.budgets.kept_budget_changed.update(envelope.key for envelope in touched)
         if self.posted_leases:
             self.budgets_edited_at = self.now
 
     def _reconsider_payers(self, envelopes: list[EnvelopeState]) -> None:
-        """Has the next plan check the promises that these envelopes pay for, and the Runs that they may pay."""
+        """Has the next plan check the promises that these envelopes pay for, and Runs that they may pay."""
         for envelope in envelopes:
             self._changes.check_promises(envelope.promises)
             self.fleet.flavor(envelope.spec.flavor).reconsider_generation += 1
             envelope.count_return(1)
 
     def _reconsider_all_payers(self) -> None:
-        """Has the next plan check all promises and all waiting Runs: other envelopes may pay, or until then."""
+        """Has the next plan check all promises and waiting Runs: others may pay, or at other times."""
         self._changes.recheck_all_promises = True
         self.fleet.invalidate_profiles()
         self._changes.reconsider_all()
@@ -176,6 +179,7 @@ class World:
     def set_policy(self, policy: Policy) -> None:
         self.policy = policy
         self.fleet.node_grace_ms = policy.node_grace_ms
+        self.idle_budget.set_keep_idle(policy.keep_idle_ms)
         for envelope in self.budgets.set_policy(policy, self.now):
             self.timers.schedule_envelope(envelope)
         self.fleet.invalidate_profiles()
@@ -183,8 +187,10 @@ class World:
 
     def advance_clock(self, now: int) -> None:
         """Advances the clock; an earlier instant than the present one changes nothing."""
+        self.idle_budget.update()
         before, self.timers.now = self.now, max(now, self.now)
         for envelope in self.budgets.windows_opening(before, self.now):
+            self.budgets.kept_budget_changed.add(envelope.key)
             self.fleet.flavor(envelope.spec.flavor).reconsider_generation += 1
         self.node_lifecycle.fail_overdue()
         self.run_queue.process_due()
@@ -334,6 +340,7 @@ class World:
         self.node_lifecycle.forget_closed()
         self.budgets.edited_envelopes.clear()
         self._changes.clear()
+        self.idle_budget.update()
 
     def _record_verdicts(self, plan: Plan) -> None:
         for key, verdict in plan.verdicts.items():
@@ -386,7 +393,7 @@ class World:
 
 
 def differ_in_width_only(before: BudgetSpec, after: BudgetSpec) -> bool:
-    """Whether two versions of a Budget differ at most in how many GPUs their envelopes and caps allow at once.
+    """Whether two versions of a Budget differ at most in the GPUs that it allows at once.
 
     Then the same envelopes may pay for the same Runs, and leases end when they did.
     """

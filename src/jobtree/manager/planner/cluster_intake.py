@@ -28,7 +28,7 @@ from jobtree.core import (
     child_name,
     leases_in_allocation,
     load_first_estimate,
-    promise_from_reservation,
+    load_promise,
 )
 from jobtree.kube.watch.object_decoder import LiveNode, LivePod
 from jobtree.kube.watch.object_store import Change
@@ -265,8 +265,7 @@ class ClusterIntake:
             if run.since is not None:
                 load_first_estimate(self.world, reservation, run.key, run.since)
         elif run.phase in ("Pending", "Running"):
-            self.world.put_promise(run, promise_from_reservation(reservation, run, stage))
-            load_first_estimate(self.world, reservation, run.key)
+            load_promise(self.world, reservation, run, stage)
 
 
 def ticket_holders(lottery: dict[str, Any]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from jobtree.api.schema.quantities import format_milli, format_time
+from jobtree.api.schema.quantities import HOUR, MILLI, format_duration, format_milli, format_time
 from jobtree.cli.shell.wording import age, counted_noun, joined_list
 from jobtree.cli.views.place_names import Places
 from jobtree.core import (
@@ -52,6 +52,7 @@ def facts(
             "paid by" if promise.domain_gpus else "reserves budget",
             ", ".join(f"{'/'.join(key)} ({gpus})" for key, gpus in promise.funding),
         )
+    yield from kept_budget(places, promise)
     if forecast.deficit:
         yield "deficit", f"{counted_noun(forecast.deficit, 'GPU')} in {domains_of(places, promise)}"
     if forecast.funding_deficit:
@@ -59,6 +60,21 @@ def facts(
     yield from conflicts_and_remedies(forecast)
     for slip in promise.slips:
         yield "slipped", f"from {instant(slip.before)} to {instant(slip.after)} ({slip.reason})"
+
+
+def kept_budget(places: Places, promise: Promise) -> Iterator[tuple[str, str]]:
+    """Yields how much budget was left idle for a promise without a date, or that none is kept any longer."""
+    keep_idle = places.world.policy.keep_idle_ms
+    gpus = f"{format_duration(keep_idle)} × {counted_noun(promise.width, 'GPU')}"
+    record = places.world.idle_budget.records.get(promise.run_key)
+    if promise.at is not None:
+        return
+    if not promise.keeps_budget:
+        yield "kept budget", f"none: money was kept for {gpus}, and younger Runs may use it now"
+    elif record is not None and record.used_by(places.world.now):
+        used = format_milli(record.used_by(places.world.now) // HOUR)
+        limit = format_milli(promise.width * keep_idle * MILLI // HOUR)
+        yield "kept idle", f"{used} of at most {limit} GPU-hours ({gpus})"
 
 
 def earliest_start(places: Places, promise: Promise) -> str:
