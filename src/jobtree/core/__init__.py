@@ -98,6 +98,10 @@ if TYPE_CHECKING:
         check_invariants as check_invariants,
     )
     from jobtree.core.reporting.kept_promises import (
+        ON_TIME_MS as ON_TIME_MS,
+        PastLease as PastLease,
+        PromiseCount as PromiseCount,
+        judge_promises as judge_promises,
         reservations_of as reservations_of,
         status_after_stop as status_after_stop,
     )
@@ -204,7 +208,9 @@ _EXPORTS = {
         "budget_warnings family_cycle_problems run_reference_problems run_warnings"
     ),
     "reporting.invariants": "LedgerReplay Violation check_invariants",
-    "reporting.kept_promises": "reservations_of status_after_stop",
+    "reporting.kept_promises": (
+        "ON_TIME_MS PastLease PromiseCount judge_promises reservations_of status_after_stop"
+    ),
     "reporting.lease_history": "check_lease_history",
     "reporting.object_status": "CONDITIONS KnownRisks MOST_RISKS budget_status funding_status run_status",
     "reporting.reservation_codec": (

@@ -96,6 +96,13 @@ PROMISE_ERROR = Metric(
     "Start minus the first promised start: negative if the Run started sooner.",
     buckets=ERRORS,
 )
+PROMISES = Metric(
+    "jobtree_reservation_promises_total",
+    "counter",
+    "Promises whose Run started: onTime or late by the earliest date that was told, and stopped if it was then "
+    "stopped too soon. Kept are onTime less stopped. Conditional ones count on budget of the family.",
+    ("confidence", "outcome"),
+)
 FORECAST = Metric(
     "jobtree_forecast_latency_seconds",
     "histogram",
@@ -217,6 +224,7 @@ METRICS = (
     BACKLOG,
     ETA,
     PROMISE_ERROR,
+    PROMISES,
     FORECAST,
     PLAN,
     RESOLVER,

@@ -1,9 +1,10 @@
-"""Checks a cluster: broken invariants, and whether its pods match the leases of their Runs."""
+"""Checks a cluster: broken invariants, promises, and whether its pods match the leases of their Runs."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from jobtree.api.kinds.lease import Lease
+from jobtree.api.kinds.reservation import Reservation
 from jobtree.api.kubernetes.resource_quantities import whole
 from jobtree.api.schema.gpu_resources import GPU_RESOURCES
 from jobtree.api.schema.quantities import SECOND, parse_time
@@ -12,7 +13,7 @@ from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.source.live_cluster import present
 from jobtree.cli.source.session import read_cluster
 from jobtree.cli.tasks.missing_pods import missing_pods, succeeded_pods
-from jobtree.core import GpuLease, check_lease_history, lease_from_object
+from jobtree.core import PastLease, check_lease_history, judge_promises, lease_from_object
 from jobtree.snapshot.cluster import Cluster
 
 NOTABLE_MS = 5 * SECOND
@@ -23,23 +24,48 @@ CLOCK = (
 GpusByNode = dict[tuple[str, str], int]  # GPUs by UID of the Run and node
 
 
-def findings(settings: CommandOptions) -> list[tuple[str, str]]:
-    """Returns the name and message of every problem."""
+class Findings(NamedTuple):
+    """The name and message of every problem, and how promises were kept."""
+
+    problems: list[tuple[str, str]]
+    kept: list[str]  # one sentence each for firm and conditional promises, if there were any
+
+
+def audit(settings: CommandOptions) -> Findings:
     cluster = read_cluster(settings, checked=False, pods=True)
-    violations = [*cluster.violations(planned=not settings.live), *check_lease_history(all_leases(cluster))]
+    leases = list(all_leases(cluster))
+    judgement = judge_promises(cluster.world, all_reservations(cluster), leases)
+    violations = [
+        *cluster.violations(planned=not settings.live),
+        *check_lease_history((past.lease, past.end) for past in leases),
+        *judgement.violations,
+    ]
     problems = [(violation.invariant, violation.message) for violation in violations]
-    if not settings.live:
-        return problems
-    missing = missing_pods(cluster, succeeded_pods(settings))
-    return [*problems, *clock_findings(cluster.now - present()), *mismatches(cluster), *missing]
+    counts = (("firm", judgement.firm), ("conditional", judgement.conditional))
+    kept = [
+        f"{count.kept} of {count.kept + count.broken} {name} promises were kept"
+        for name, count in counts
+        if count.kept + count.broken
+    ]
+    if settings.live:
+        problems += clock_findings(cluster.now - present())
+        problems += [*mismatches(cluster), *missing_pods(cluster, succeeded_pods(settings))]
+    return Findings(problems, kept)
 
 
-def all_leases(cluster: Cluster) -> Iterator[tuple[GpuLease, int | None]]:
-    """Yields every lease with its end; None while it is open."""
+def all_leases(cluster: Cluster) -> Iterator[PastLease]:
     for key, body in cluster.objects.of("Lease"):
         lease = parse_object(body, cluster.objects.where(key))
         assert isinstance(lease, Lease)
-        yield lease_from_object(lease), parse_time(lease.status.end) if lease.status.end else None
+        end = parse_time(lease.status.end) if lease.status.end else None
+        yield PastLease(lease_from_object(lease), end, lease.status.closure_reason)
+
+
+def all_reservations(cluster: Cluster) -> Iterator[Reservation]:
+    for key, body in cluster.objects.of("Reservation"):
+        reservation = parse_object(body, cluster.objects.where(key))
+        assert isinstance(reservation, Reservation)
+        yield reservation
 
 
 def clock_findings(ahead: int) -> Iterator[tuple[str, str]]:

@@ -15,12 +15,13 @@ kubectl runs audit -o json    # a Status with every violation
 def command(settings: CommandOptions) -> int:
     """Check the invariants of a cluster, and that its pods match its leases.
 
-    The cluster is checked as it is, without planning first. The exit code is 1 if anything is wrong.
+    The cluster is checked as it is, without planning first. The exit code is 1 if anything is wrong. Promises
+    whose date has passed are counted too: how many were kept, firm and conditional ones apart.
     """
     from jobtree.cli.shell.object_output import api_status, print_objects
-    from jobtree.cli.tasks.audit_findings import findings
+    from jobtree.cli.tasks.audit_findings import audit
 
-    problems = findings(settings)
+    problems, kept = audit(settings)
     if not settings.human:
         causes = [{"reason": name, "message": message} for name, message in problems]
         print_objects(settings, [api_status(f"{len(problems)} invariants are broken", causes)], many=False)
@@ -28,4 +29,6 @@ def command(settings: CommandOptions) -> int:
         click.echo(f"{name}: {message}")
     if settings.human and not problems:
         click.echo("OK: all invariants hold, and all pods match their leases")
+    for sentence in kept if settings.human else ():
+        click.echo(sentence)
     return Exit.NO if problems else Exit.OK

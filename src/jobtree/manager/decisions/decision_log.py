@@ -13,15 +13,19 @@ from jobtree.api.kinds.run import Run
 from jobtree.api.schema.quantities import SECOND
 from jobtree.core import (
     KEEPS_PROMISE,
+    ON_TIME_MS,
     PREEMPTION_CLOSURES,
     REQUEUES,
     Action,
     GpuLease,
     Promise,
+    Reason,
     Record,
     RunKey,
     RunState,
     World,
+    is_conditional,
+    kept_for_ms,
     outcome_of,
     upstreams,
 )
@@ -31,6 +35,7 @@ from jobtree.manager.metrics import (
     DRAWS,
     PREEMPTIONS,
     PROMISE_ERROR,
+    PROMISES,
     RESOLVER,
     SUBMITTED,
     Measure,
@@ -52,11 +57,11 @@ def decision_logs(world: World, actions: Sequence[Action]) -> dict[RunKey, tuple
             (opened.get(closing.lease) or world.posted_leases[closing.lease].lease, closing.reason)
             for closing in action.closes
         ]
-        measures = [*measures_of(world, action, ended)]
+        measures = [*measures_of(world, action, ended), *early_stop_measures(world, action)]
         promise = action.promise if action.kind in KEEPS_PROMISE else None
         if promise is not None and (action.run_key[0], promise.name) not in kept:
             kept.add((action.run_key[0], promise.name))
-            measures += promise_measures(promise, action.at)
+            measures += promise_measures(world, promise, action.at)
         log = DecisionLog(tuple(log_lines(world, action, ended)), tuple(measures))
         logs[action.run_key] = (*logs.get(action.run_key, ()), log)
     return logs
@@ -130,11 +135,30 @@ def waits_since(world: World, run: RunState, now: int) -> int:
     return min(now, max(run.created, *ends, *ending, 0))
 
 
-def promise_measures(promise: Promise, at: int) -> Iterator[Measure]:
-    """The difference (s) between a start and its first promised date; nothing if it never had a date."""
-    first = next((slip.before for slip in promise.slips if slip.before is not None), promise.at)
-    if first is not None:
-        yield Measure(PROMISE_ERROR, value=(at - first) / SECOND)
+def promise_measures(world: World, promise: Promise, at: int) -> Iterator[Measure]:
+    """The difference (s) between a start and its first promised date, and whether it is on time.
+
+    A promise that never had a date has neither.
+    """
+    dates = [slip.before for slip in promise.slips if slip.before is not None]
+    first = next(iter(dates), promise.at)
+    if first is None or promise.at is None:
+        return
+    yield Measure(PROMISE_ERROR, value=(at - first) / SECOND)
+    confidence = "conditional" if is_conditional(world, promise) else "firm"
+    on_time = at <= min([*dates, promise.at]) + ON_TIME_MS
+    yield Measure(PROMISES, (confidence, "onTime" if on_time else "late"))
+
+
+def early_stop_measures(world: World, action: Action) -> Iterator[Measure]:
+    """Counts a Run that Jobtree stops too soon after its promised start; of a gang, only the first stage."""
+    run = world.runs[action.run_key]
+    due, stopped = run.promised_start, action.kind in REQUEUES or action.cause.reason is Reason.RANDOM_PREEMPT
+    if not stopped or due is None or run.key != (run.gang or (run.key,))[0]:
+        return
+    if due <= action.at < due + kept_for_ms(world.policy, run.checkpoint_ms):
+        shared = any(lease.class_ == "Shared" for lease in run.leases.values())
+        yield Measure(PROMISES, ("conditional" if shared else "firm", "stopped"))
 
 
 def resolver_measures(record: Record, flavor: str) -> Iterator[Measure]:

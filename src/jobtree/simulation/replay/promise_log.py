@@ -13,17 +13,10 @@ from heapq import heappop, heappush
 
 import msgspec
 
-from jobtree.core import REQUEUES, RUN_ENDS, Action, Promise, Reason, RunKey
+from jobtree.core import REQUEUES, RUN_ENDS, Action, Promise, PromiseCount, Reason, RunKey
 
 NOT_RECORDED = "NotRecorded"  # a promise was broken and no reason was recorded: that is a fault
 UNPAID = "Unpaid"  # its Run ran at the date, but not all of the promised width was paid
-
-
-class PromiseCount(msgspec.Struct):
-    """Promises of one confidence whose date has passed."""
-
-    kept: int = 0
-    broken: int = 0
 
 
 class TrackedPromise(msgspec.Struct):

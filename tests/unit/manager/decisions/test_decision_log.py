@@ -3,13 +3,14 @@
 import msgspec
 import pytest
 
+from jobtree.api.schema.quantities import MINUTE
 from jobtree.core.model.actions import Action, LeaseClosing
 from jobtree.core.model.outcomes import ActionKind
 from jobtree.core.model.reasons import Cause, Reason
 from jobtree.core.planning.planning_pass import plan
 from jobtree.core.world.world import World
 from jobtree.manager.decisions.decision_log import decision_logs, log_lines
-from jobtree.manager.metrics import PREEMPTIONS, PROMISE_ERROR, Measure
+from jobtree.manager.metrics import PREEMPTIONS, PROMISE_ERROR, PROMISES, Measure
 from tests.unit.core.build import H100, T0, budget, nodes, run
 
 KEY = ("ns", "r")
@@ -77,7 +78,18 @@ def test_promise_that_one_plan_makes_and_supersedes_counts_once() -> None:
     kinds: tuple[ActionKind, ...] = ("Reserve", "Supersede", "Confirm")
     actions = [Action(kind, ("ns", "big"), T0, Cause(Reason.RESERVED), promise=promise) for kind in kinds]
     measures = [measure for log in decision_logs(world, actions)["ns", "big"] for measure in log.measures]
-    assert measures == [Measure(PROMISE_ERROR, value=-60)]
+    assert measures == [Measure(PROMISE_ERROR, value=-60), Measure(PROMISES, ("firm", "onTime"))]
+
+
+def test_start_that_is_stopped_within_30_minutes_of_its_date_is_counted() -> None:
+    """R5: the promise was due at T0."""
+    world, start = started()
+    world.apply_plan(plan(world))
+    world.runs[KEY].confirm(T0)
+    for minutes, counted in ((29, [Measure(PROMISES, ("firm", "stopped"))]), (30, [])):
+        stop = Action("Requeue", start.run_key, T0 + minutes * MINUTE, Cause(Reason.RECLAIMED))
+        (log,) = decision_logs(world, [stop])[KEY]
+        assert [*log.measures] == counted
 
 
 @pytest.mark.parametrize(
