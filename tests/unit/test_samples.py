@@ -169,3 +169,22 @@ def test_vision_sample_lends_a_quarter_of_its_gpus() -> None:
     (envelope,) = budget.spec.envelopes
     assert envelope.lending is not None
     assert (envelope.concurrency, envelope.lending.max_concurrency) == (256, 64)
+
+
+def test_reservation_sample_starts_with_a_lottery_after_the_least_runtime() -> None:
+    """The file works with kubectl apply and with submit -f, so it holds Budgets and Runs alone."""
+    cluster = parse_cluster(
+        (SAMPLES / "cluster.yaml").read_text(encoding="utf-8"), "cluster.yaml", SimulatedCluster
+    )
+    sample = documents(SAMPLES / "reservations" / "reservation-example.yaml")
+    assert {document.body["kind"] for document in sample} == {"Budget", "Run"}
+    assert [document.body for document in sample if {"status", "uid"} & document.body.keys()] == []
+    cluster.submit(sample)
+    translate = cluster.world.runs["default", "translate"]
+    assert translate.promise is not None
+    assert translate.promise.at == cluster.now + 2 * 3_600_000
+    cluster.advance(translate.promise.at)
+    losers = [event.run[1] for event in cluster.events if event.name == "RandomPreempt"]
+    assert translate.phase == "Running"
+    assert len(losers) == 1
+    assert losers[0] in {"align", "asr", "probe"}

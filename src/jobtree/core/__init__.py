@@ -82,10 +82,10 @@ if TYPE_CHECKING:
         Reason as Reason,
         Verdict as Verdict,
     )
-    from jobtree.core.planning.admission import refresh_verdicts as refresh_verdicts
     from jobtree.core.planning.elastic_width import refresh_stalled_verdicts as refresh_stalled_verdicts
     from jobtree.core.planning.planning_pass import plan as plan
     from jobtree.core.planning.run_to_rest import MAX_ROUNDS as MAX_ROUNDS, run_to_rest as run_to_rest
+    from jobtree.core.planning.waiting_verdicts import refresh_verdicts as refresh_verdicts
     from jobtree.core.reporting.cross_object_rules import (
         budget_warnings as budget_warnings,
         family_cycle_problems as family_cycle_problems,
@@ -130,6 +130,7 @@ if TYPE_CHECKING:
         ForecastRemedy as ForecastRemedy,
         ReservationForecast as ReservationForecast,
         firm_start as firm_start,
+        slice_deficit as slice_deficit,
     )
     from jobtree.core.reporting.tree_status import (
         done_at as done_at,
@@ -200,10 +201,10 @@ _EXPORTS = {
     "funding.cover": "BESIDE_PROMISES committed_duration funding_refusals payable",
     "funding.payer_candidates": "payer_candidates",
     "start_forecast.expected_start": "ExpectedStarts",
-    "planning.admission": "refresh_verdicts",
     "planning.elastic_width": "refresh_stalled_verdicts",
     "planning.planning_pass": "plan",
     "planning.run_to_rest": "MAX_ROUNDS run_to_rest",
+    "planning.waiting_verdicts": "refresh_verdicts",
     "reporting.cross_object_rules": (
         "budget_warnings family_cycle_problems run_reference_problems run_warnings"
     ),
@@ -217,7 +218,7 @@ _EXPORTS = {
         "confidence_of first_estimate_object load_first_estimate load_promise promised_together "
         "reservation_forecast reservation_object reservation_spec reservation_status usable_nodes_of"
     ),
-    "reporting.reservation_forecast": "ForecastRemedy ReservationForecast firm_start",
+    "reporting.reservation_forecast": "ForecastRemedy ReservationForecast firm_start slice_deficit",
     "reporting.tree_status": "done_at phase_of starts_at total_width",
     "reporting.written_instants": "latest_instant",
 }

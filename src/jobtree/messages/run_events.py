@@ -68,6 +68,55 @@ def recovery_events(action: Action) -> Iterator[Event]:
         yield Event(action.at, ACTIONS["Shrink"].event, action.run_key, "it continues with fewer GPUs")
 
 
+ORDER_IN_DECISION: tuple[tuple[str, ...], ...] = (
+    ("Activated",),
+    ("NodeFailed", "Evicted"),
+    (
+        "RandomPreempt",
+        "Reclaimed",
+        "OwnerNeeds",
+        "Shrunk",
+        "SpareDropped",
+        "Demoted",
+        "Repaid",
+        "Failed",
+        "CapacityLost",
+    ),
+    ("NotDrawn",),
+    ("Admitted",),
+    ("Superseded", "Swapped", "Recovered"),
+)
+"""The Events of one decision: its occasion, what it takes, what it spares, what starts, what follows."""
+
+PLACES = {name: place for place, names in enumerate(ORDER_IN_DECISION) for name in names}
+ALONE = len(ORDER_IN_DECISION)
+NEXT_DECISION = frozenset(
+    (before, place) for place in (1, 2, 4) for before in (0, 3, 4, 5) if before != place
+)
+"""Places of two Events, one after the other, that belong to two decisions."""
+
+
+def place_in_decision(name: str) -> int:
+    return PLACES.get(name, ALONE)
+
+
+def in_causal_order(events: Iterable[Event]) -> Iterator[Event]:
+    """Yields Events so that each decision is told from its occasion to what follows from it."""
+    decision: list[Event] = []
+    for event in events:
+        if decision and begins_decision(decision[-1], event):
+            yield from sorted(decision, key=lambda told: place_in_decision(told.name))
+            decision = []
+        decision.append(event)
+    yield from sorted(decision, key=lambda told: place_in_decision(told.name))
+
+
+def begins_decision(before: Event, event: Event) -> bool:
+    """Whether an Event belongs to another decision than the one before it."""
+    places = place_in_decision(before.name), place_in_decision(event.name)
+    return before.at != event.at or ALONE in places or places in NEXT_DECISION
+
+
 def risk_event(at: int, run_key: RunKey, risk: Risk) -> Event:
     """The warning of a Run that the start of another may stop (R11)."""
     message = (
@@ -77,9 +126,14 @@ def risk_event(at: int, run_key: RunKey, risk: Risk) -> Event:
     return Event(at, AT_RISK, run_key, message)
 
 
+NEW_PAYERS = frozenset({"Start", "Repay", "Demote", "Grow", "AddSpare"})
+"""The actions that open leases for more than the rest of other leases."""
+
+
 def message_of(action: Action) -> str:
     """Returns who pays from now on, else the cause; if the payer changes, also why leases closed."""
-    text = payers_text(action) or str(action.cause)
+    text = payers_text(action) if action.kind in NEW_PAYERS else ""
+    text = text or str(action.cause)
     if action.kind in ("Repay", "Demote"):
         closures = sorted({closing.reason for closing in action.closes} - {"Repaid"})
         return ": ".join((*closures, text))

@@ -44,7 +44,7 @@ from jobtree.core import (
     run_to_rest,
 )
 from jobtree.messages.reported_verdict import reported_verdict, verdict_from_status
-from jobtree.messages.run_events import Event, events_of, merged_actions
+from jobtree.messages.run_events import Event, events_of, in_causal_order, merged_actions
 from jobtree.snapshot.object_documents import Key, Objects, derived_uid
 from jobtree.snapshot.reservation_documents import ReservationDocuments
 
@@ -159,7 +159,7 @@ class Cluster:
         self._cordon(plan.cordons)
         warnings = [warning for action in plan.actions for warning in self._write_action(action)]
         events = [event for action in merged_actions(plan.actions) for event in events_of(action)]
-        self.events += [*events, *warnings]
+        self.events += [*in_causal_order(events), *warnings]
         if plan.actions:
             self.events += self._reservations.warn_others(self.now)
         self._touched.update(plan.verdicts)

@@ -2,6 +2,8 @@
 
 from enum import IntEnum
 
+import click
+
 
 class Exit(IntEnum):
     OK = 0
@@ -24,6 +26,10 @@ MEANINGS: dict[Exit, str] = {
     Exit.BUG: "a bug in Jobtree: please report it",
     Exit.IO: "the cluster does not answer; the state file or the lottery key cannot be read or saved",
 }
+
+
+def warn(text: str) -> None:
+    click.echo(f"warning: {text}", err=True)
 
 
 class CommandError(Exception):

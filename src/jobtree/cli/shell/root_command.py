@@ -6,9 +6,9 @@ from importlib import import_module
 import click
 from click.shell_completion import CompletionItem
 
+from jobtree.api.schema.near_names import suggestion
 from jobtree.cli.shell.command_errors import MEANINGS
 from jobtree.cli.shell.options import Sections, shared_options
-from jobtree.cli.shell.wording import suggestion
 
 PROGRAM = "kubectl runs"
 COMPLETE_VARIABLE = "_KUBECTL_RUNS_COMPLETE"
@@ -49,6 +49,28 @@ SUMMARIES = {
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
+# The verbs of other tools, and the one that does the same here.
+OTHER_WORDS = {
+    "state": "get list ls status ps squeue jobs runs",
+    "submit": "create apply run sbatch start",
+    "cancel": "delete rm kill scancel stop",
+    "explain": "describe show why",
+    "budgets": "quota usage top sshare balance",
+    "topology": "nodes sinfo domains fleet",
+    "leases": "sacct ledger lease",
+    "shrink": "scale resize",
+    "version": "info",
+}
+VERB_BY_OTHER_WORD = {word: name for name, words in OTHER_WORDS.items() for word in words.split()}
+
+
+def verb_hint(word: str) -> str:
+    """Returns the verb that somebody probably meant, or the list of all verbs."""
+    if word.lower() in VERB_BY_OTHER_WORD:
+        return f"did you mean {VERB_BY_OTHER_WORD[word.lower()]}?"
+    return suggestion(word, SUMMARIES) or f"the verbs are {', '.join(SUMMARIES)}"
+
+
 class Root(Sections, click.Group):
     """The group of all verbs; loads a verb when it is used."""
 
@@ -72,7 +94,7 @@ kubectl runs --state cluster.yaml plan -f run.yaml
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in SUMMARIES and not ctx.resilient_parsing:
-            hint = suggestion(args[0], SUMMARIES) or f"the verbs are {', '.join(SUMMARIES)}"
+            hint = verb_hint(args[0])
             raise click.UsageError(f"there is no verb {args[0]}: {hint}", ctx)
         return super().resolve_command(ctx, args)
 

@@ -1,6 +1,5 @@
 """Formats figures, names and lists for people."""
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -59,9 +58,3 @@ def _range(first: str, last: str) -> str:
     numbered = _NUMBERED.match(first)
     stem = numbered["stem"] if numbered else ""
     return f"{stem}[{first[len(stem) :]}-{last[len(stem) :]}]" if "-" in stem else f"{first}-{last}"
-
-
-def suggestion(word: str, choices: Iterable[str]) -> str:
-    """Returns ``did you mean train?``, or an empty string if no choice is similar."""
-    near = difflib.get_close_matches(word, list(choices), n=1)
-    return f"did you mean {near[0]}?" if near else ""

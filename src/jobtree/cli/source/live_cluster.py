@@ -15,7 +15,7 @@ from jobtree.api.documents.document_stream import Document
 from jobtree.api.kinds.policy import SIM_API_VERSION, Policy, is_sim_document, parse_policy
 from jobtree.api.schema.problems import InputError
 from jobtree.api.schema.quantities import parse_time
-from jobtree.cli.shell.command_errors import CommandError, Exit
+from jobtree.cli.shell.command_errors import CommandError, Exit, warn
 from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.source.server_refusals import translated_errors
 from jobtree.kube.auth.cluster_access import NO_CLUSTER, Access, find_access
@@ -44,10 +44,6 @@ SIMULATE = (
 RECORDS = (NODES, BUDGETS, RUNS, RESERVATIONS, LEASES)
 TRIES = 3  # lists are not from one instant: if they do not match, they are requested again
 ALIVE = Selector(fields="status.phase!=Succeeded,status.phase!=Failed")  # pods that use GPUs of their node
-
-
-def warn(text: str) -> None:
-    click.echo(f"warning: {text}", err=True)
 
 
 class Live:

@@ -7,6 +7,7 @@ from typing import Any
 
 from jobtree.api.documents.document_stream import Document, read_documents
 from jobtree.api.kinds.policy import is_sim_document
+from jobtree.api.schema.object_meta import GROUP
 from jobtree.api.schema.problems import InputError
 from jobtree.api.validation.object_parser import parse_object
 from jobtree.api.validation.update_rules import validate_update
@@ -16,6 +17,7 @@ from jobtree.snapshot.cluster import Cluster, without_status
 from jobtree.snapshot.object_documents import CLUSTER_SCOPED, Key, object_key, object_title
 
 JOBTREES_OWN = ("Lease", "Reservation")
+OWN_KINDS = frozenset({"Node", "Pod", "Budget", "Run", *JOBTREES_OWN})
 
 
 def read_manifests(paths: Iterable[str], settings: CommandOptions) -> list[Document]:
@@ -48,10 +50,33 @@ def read_file(path: str) -> tuple[str, bytes]:
 
 def _read(path: str) -> list[Document]:
     name, text = read_file(path)
+    refuse_batch_script(name, text)
     documents = read_documents(text, name)
+    for document in documents:
+        refuse_other_workload(document)
     if not documents:
         raise CommandError(Exit.USAGE, f"{name} contains no objects: it must contain Runs, Budgets or Nodes")
     return documents
+
+
+def refuse_batch_script(name: str, text: bytes) -> None:
+    """Raises CommandError for a shell script, which is no manifest."""
+    if text.startswith(b"#!"):
+        convert = f"'kubectl runs import slurm {name} | kubectl runs submit -f -' converts and submits it"
+        raise CommandError(Exit.USAGE, f"{name} is a script, not a manifest: {convert}")
+
+
+def refuse_other_workload(document: Document) -> None:
+    """Raises CommandError for a job or a queue of Kueue, which can be imported."""
+    kind = document.body.get("kind")
+    if kind in OWN_KINDS or GROUP in str(document.body.get("apiVersion")):
+        return
+    from jobtree.importers.kueue.kueue_kinds import KINDS
+
+    if kind in KINDS:
+        file = document.where.partition(",")[0]
+        convert = f"'kubectl runs import kueue -f {file} | kubectl runs submit -f -' converts and submits it"
+        raise CommandError(Exit.USAGE, f"{document.where}: a {kind} is not a Run: {convert}")
 
 
 def _set_namespace(document: Document, namespace: str | None) -> None:

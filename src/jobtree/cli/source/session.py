@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from jobtree.api.schema.near_names import suggestion
 from jobtree.api.schema.object_meta import GROUP
 from jobtree.archive.archive_directory import ArchiveDirectory
 from jobtree.cli.shell.command_errors import CommandError, Exit
 from jobtree.cli.shell.options import CommandOptions
-from jobtree.cli.shell.wording import joined_list, suggestion
+from jobtree.cli.shell.wording import joined_list
 from jobtree.core import RunKey
 from jobtree.snapshot.cluster import BrokenInvariantError, Cluster
 from jobtree.snapshot.lottery_key_file import KeyFileError

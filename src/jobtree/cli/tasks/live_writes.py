@@ -17,6 +17,7 @@ from jobtree.cli.shell.object_output import print_objects
 from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.source.live_cluster import Live
 from jobtree.cli.source.server_refusals import STARTUP_SECONDS, translated_errors
+from jobtree.cli.tasks.stage_rules import refuse_stage
 from jobtree.cli.tasks.width_rules import refuse_width
 from jobtree.core import gang_shape
 from jobtree.kube.http import api_requests
@@ -149,6 +150,9 @@ def cancel(settings: CommandOptions, runs: Sequence[str]) -> None:
     bodies = list({body["metadata"]["uid"]: body for body in named}.values())
     for body in bodies:
         metadata = body["metadata"]
+        refuse_stage(f"{metadata['namespace']}/{metadata['name']}", tree_of(body))
+    for body in bodies:
+        metadata = body["metadata"]
         preconditions = Preconditions(metadata["name"], metadata["namespace"], metadata["uid"])
         live.ask(api_requests.delete(RUNS, preconditions))
     if not settings.human:
@@ -159,6 +163,17 @@ def cancel(settings: CommandOptions, runs: Sequence[str]) -> None:
             f"{body['metadata']['namespace']}/{body['metadata']['name']} is being deleted: "
             "its leases close first"
         )
+
+
+def tree_of(body: dict[str, Any]) -> str:
+    """Returns the namespace and name of the tree that the Run is a stage of; empty if it is none."""
+    metadata = body["metadata"]
+    trees = [
+        owner["name"]
+        for owner in metadata.get("ownerReferences") or ()
+        if owner.get("kind") == "Run" and owner.get("controller")
+    ]
+    return f"{metadata['namespace']}/{trees[0]}" if trees else ""
 
 
 def find(live: Live, text: str) -> dict[str, Any]:

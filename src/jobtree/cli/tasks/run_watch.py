@@ -17,7 +17,7 @@ from jobtree.cli.views.lottery.risk_lines import risks_of, worst_risk_text
 from jobtree.cli.views.place_names import Places
 from jobtree.cli.views.runs.promise_view import countdown
 from jobtree.cli.views.runs.run_summary import class_split, reason, run_title, width_text
-from jobtree.core import FINISHED, Reason, RunKey, RunState
+from jobtree.core import FINISHED, Reason, RunKey, RunState, phase_of
 from jobtree.snapshot.cluster import Cluster
 
 POLL_SECONDS = 0.5
@@ -38,8 +38,9 @@ def follow(settings: CommandOptions, name: str, *, once: bool) -> int:
         if line != printed:
             printed = line
             _print(settings, cluster, run, line)
-        if run.phase in FINISHED and not once:
-            return Exit.OK if run.phase == "Completed" else Exit.NO
+        phase = phase_of(cluster.world, run)
+        if phase in FINISHED and not once:
+            return Exit.OK if phase == "Completed" else Exit.NO
     return Exit.OK
 
 
@@ -100,12 +101,28 @@ def _print(settings: CommandOptions, cluster: Cluster, run: RunState, line: str)
 def _line(cluster: Cluster, run: RunState) -> str:
     """``default/train  Running  96/128 GPUs  Owned 96  nv-a``, then what it waits for and its risks."""
     places = Places(cluster.world)
-    parts = [run_title(run), painted(run.phase)]
+    parts = [run_title(run), painted(phase_of(cluster.world, run))]
+    if run.is_tree:
+        parts += _stages(cluster, run)
     if run.shape is not None:
         parts.append(f"{width_text(run)} GPUs")
     parts += [class_split(run), places.domains(run.leases.values()), reason(run)]
     parts += [_restart(cluster, run), *_lacks(run), _promised(places, run), _risk(cluster, run)]
     return "  ".join(part for part in parts if part)
+
+
+def _stages(cluster: Cluster, tree: RunState) -> list[str]:
+    """``prep Completed``, ``train Reserved 0/64 GPUs``: the phase of each stage, and its width."""
+    texts = []
+    for stage in cluster.world.run_graph.descendants(tree):
+        if not stage.is_tree:
+            width = (
+                f" {width_text(stage)} GPUs"
+                if stage.shape is not None and stage.phase not in FINISHED
+                else ""
+            )
+            texts.append(f"{stage.key[1].removeprefix(f'{tree.key[1]}-')} {painted(stage.phase)}{width}")
+    return texts
 
 
 def _restart(cluster: Cluster, run: RunState) -> str:

@@ -27,6 +27,7 @@ def usage(
     from jobtree.cli.shell.object_output import print_objects
     from jobtree.cli.source.lease_entries import belongs_to
     from jobtree.cli.source.ledger_period import parse_period
+    from jobtree.cli.source.owner_names import refuse_unknown_owner
     from jobtree.cli.source.session import read_cluster
     from jobtree.cli.views.ledger.usage_table import print_usage
 
@@ -36,6 +37,7 @@ def usage(
         from jobtree.cli.views.ledger.period_usage import print_period
 
         return print_period(settings, cluster, owner, period, archive)
+    refuse_unknown_owner(cluster, owner)
     cluster.documents()
     budgets = [
         body

@@ -17,6 +17,7 @@ def command(settings: CommandOptions, runs: tuple[str, ...]) -> None:
     """Delete Runs, all of them or none. Their leases close as Cancelled and stay in the ledger."""
     from jobtree.cli.shell.object_output import print_objects
     from jobtree.cli.source.session import edit, find_run
+    from jobtree.cli.tasks.stage_rules import refuse_stage
     from jobtree.cli.views.event_lines import event_lines
 
     if settings.live:
@@ -29,7 +30,11 @@ def command(settings: CommandOptions, runs: tuple[str, ...]) -> None:
         keys = list(dict.fromkeys(find_run(cluster, run, settings) for run in runs))
         bodies = [body for key in keys if (body := cluster.objects.get(("Run", *key)))]
         for key in keys:
-            cluster.cancel(key)
+            run = cluster.world.runs[key]
+            refuse_stage("/".join(key), "/".join(run.parent) if run.parent else "")
+        for key in keys:
+            if key in cluster.world.runs:  # not cancelled with its tree
+                cluster.cancel(key)
     if not settings.human:
         print_objects(settings, bodies, many=len(bodies) > 1)
         return

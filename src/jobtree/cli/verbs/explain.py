@@ -21,23 +21,31 @@ def command(settings: CommandOptions, run: str, *, verify: bool) -> int:
     """Show the history of a Run: its phase and why, what it held and when, and who paid.
 
     It includes its promise, the risks to it, and the lotteries it took part in: which Runs competed with how
-    many tickets, which were drawn, what was given back.
+    many tickets, which were drawn, what was given back. The histories of stages follow that of their job
+    tree. Of a Run that was deleted, its leases are shown.
     """
     from jobtree.cli.shell.command_errors import Exit
-    from jobtree.cli.source.session import find_run, read_cluster
-    from jobtree.cli.views.runs.run_history import RunHistoryView
+    from jobtree.cli.shell.object_output import print_objects
+    from jobtree.cli.source.lease_entries import entries
+    from jobtree.cli.source.session import choose, read_cluster
+    from jobtree.cli.views.runs.run_history import RunHistoryView, deleted_run_lines
 
     if verify:
         from jobtree.cli.tasks.record_checks import verify_run
 
         return verify_run(settings, run)
     cluster = read_cluster(settings)
-    history = RunHistoryView(cluster, cluster.world.runs[find_run(cluster, run, settings)])
-    if settings.human:
-        for line in history.lines():
-            click.echo(line, color=settings.color)
+    ledger = entries(cluster, lambda _: True)
+    key = choose(run, sorted({*cluster.world.runs, *(entry.lease.run_key for entry in ledger)}), settings)
+    if key in cluster.world.runs:
+        history = RunHistoryView(cluster, cluster.world.runs[key])
+        lines, objects = history.lines(), history.objects()
     else:
-        from jobtree.cli.shell.object_output import print_objects
-
-        print_objects(settings, history.objects())
+        leases = [entry for entry in ledger if entry.lease.run_key == key]
+        lines, objects = deleted_run_lines("/".join(key), leases), [entry.body for entry in leases]
+    if not settings.human:
+        print_objects(settings, objects)
+        return Exit.OK
+    for line in lines:
+        click.echo(line, color=settings.color)
     return Exit.OK

@@ -37,13 +37,15 @@ def command(  # noqa: PLR0913  one for each option
 ) -> int:
     """List leases: slots, role, payer, class, start and end, and why each opened and closed.
 
-    Leases of cancelled Runs are included. With --since or --until: all leases that overlap that period,
-    archived ones too; csv has one row for each, with its GPU-hours in that period and their cost. The exit
-    code is 1 if a part of the archive cannot be read; a warning names it.
+    Of a job tree, the leases of its stages are listed. Leases of cancelled Runs are included. With --since or
+    --until: all leases that overlap that period, archived ones too; csv has one row for each, with its
+    GPU-hours in that period and their cost. The exit code is 1 if a part of the archive cannot be read; a
+    warning names it.
     """
     from jobtree.cli.source.archive_access import IN_ARCHIVE, archived, carries_anything
     from jobtree.cli.source.lease_entries import belongs_to, entries
     from jobtree.cli.source.ledger_period import parse_period
+    from jobtree.cli.source.owner_names import refuse_unknown_owner
     from jobtree.cli.source.session import choose, read_cluster
 
     dated = since is not None or until is not None
@@ -56,15 +58,23 @@ def command(  # noqa: PLR0913  one for each option
     leases = entries(
         cluster, lambda lease: owner is None or belongs_to(lease.owner, owner), period, archived_leases
     )
+    several = True
+    if not leases:
+        refuse_unknown_owner(cluster, owner)
     if run is not None:
         keys = {*cluster.world.runs, *(entry.lease.run_key for entry in leases)}
         key = choose(run, sorted(keys), settings)
-        leases = [entry for entry in leases if entry.lease.run_key == key]
+        tree = cluster.world.runs.get(key)
+        of_tree = (
+            {key, *(stage.key for stage in cluster.world.run_graph.descendants(tree))} if tree else {key}
+        )
+        leases = [entry for entry in leases if entry.lease.run_key in of_tree]
+        several = len(of_tree) > 1
     if only_open:
         leases = [entry for entry in leases if entry.end is None]
     elif not with_archive and settings.human and carries_anything(cluster):
         click.echo(IN_ARCHIVE, err=True)
-    _print(settings, cluster, leases, period, with_runs=run is None)
+    _print(settings, cluster, leases, period, with_runs=several)
     return code
 
 

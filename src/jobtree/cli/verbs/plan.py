@@ -27,6 +27,7 @@ def command(settings: CommandOptions, run: str | None, files: tuple[str, ...]) -
     from jobtree.cli.shell.object_output import print_objects
     from jobtree.cli.source.manifests import create_in_cluster, read_manifests
     from jobtree.cli.source.session import edit, find_run, read_cluster
+    from jobtree.cli.source.submit_warnings import warn_about_runs
     from jobtree.cli.views.runs.plan_view import PlanView
 
     if (run is None) == (not files):
@@ -40,6 +41,7 @@ def command(settings: CommandOptions, run: str | None, files: tuple[str, ...]) -
             earlier_events = len(cluster.events)
             keys = create_in_cluster(cluster, documents, replace=True)
             runs = [(namespace, name) for kind, namespace, name in keys if kind == "Run"]
+            warn_about_runs(cluster, runs)
             view = PlanView(cluster, runs, cluster.events[earlier_events:])
     if settings.human:
         view.show(settings)

@@ -22,10 +22,12 @@ def command(settings: CommandOptions, owner: str | None, *, everywhere: bool) ->
     unless --all, --owner or -n is given.
     """
     from jobtree.cli.shell.object_output import print_objects
+    from jobtree.cli.source.owner_names import refuse_unknown_owner
     from jobtree.cli.source.session import read_cluster
     from jobtree.cli.views.runs.run_table import print_runs, select_runs
 
     cluster = read_cluster(settings)
+    refuse_unknown_owner(cluster, owner)
     namespace = None if everywhere else namespace_of(settings, owner)
     runs = select_runs(cluster, namespace, owner)
     if settings.human and not runs and namespace:

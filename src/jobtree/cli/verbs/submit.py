@@ -37,6 +37,7 @@ def command(
     from jobtree.cli.shell.object_output import print_objects
     from jobtree.cli.source.manifests import create_in_cluster, following, read_manifests
     from jobtree.cli.source.session import edit
+    from jobtree.cli.source.submit_warnings import warn_about_runs
     from jobtree.cli.views.runs.submit_view import submitted
 
     documents = following(read_manifests(files, settings), after)
@@ -50,6 +51,8 @@ def command(
         live_writes.dry_run(Live(settings), documents, replace=replace)
     with edit(settings, save=not dry_run) as cluster:
         keys = create_in_cluster(cluster, documents, replace=replace)
+        if not settings.live:  # a live cluster has given its own warnings
+            warn_about_runs(cluster, (key[1:] for key in keys if key[0] == "Run"))
         lines = list(submitted(cluster, keys))
         cluster.documents()
         bodies = [body for key in keys if (body := cluster.objects.get(key))]

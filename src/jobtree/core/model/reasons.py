@@ -75,7 +75,11 @@ class Reason(StrEnum):
         "no domain could ever hold {need} GPUs: the largest holds {have} ({where})",
     )
     NO_FREE_SLOTS = "NoFreeSlots", ROOM, "{have} of {need} GPUs are free for its pods ({where})"
-    HELD = "Held", ROOM, "{have} of {need} GPUs are free, the rest is promised to others ({where})"
+    HELD = (
+        "Held",
+        ROOM,
+        "GPUs are free but promised to others: {have} of the {need} needed are left ({where})",
+    )
     # What became of a Run
     ADMITTED = "Admitted", CHANGE, "{need} GPUs, paid by {where}"
     OPPORTUNISTIC = "Opportunistic", CHANGE, "{need} opportunistic GPUs, until a funded Run needs them"
@@ -89,7 +93,7 @@ class Reason(StrEnum):
         CHANGE,
         "its opportunistic or provisional GPUs were reclaimed for a Run with a right to them",
     )
-    CAPACITY_LOST = "CapacityLost", CHANGE, "it lost node {where}"
+    CAPACITY_LOST = "CapacityLost", CHANGE, "it lost its GPUs on {where} and got no others"
     NODE_FAILURE = "NodeFailure", CHANGE, "node {where} failed"
     EVICTED = "Evicted", CHANGE, "pods of rank {where} were evicted or deleted"
     SPARE_EVICTED = "SpareEvicted", CHANGE, "standby pods were evicted from {where}, which takes no pods now"
@@ -103,6 +107,7 @@ class Reason(StrEnum):
     COMPLETED = "Completed", CHANGE, "all its work is done"
     FAILED = "Failed", CHANGE, "its work failed"
     CANCELLED = "Cancelled", CHANGE, "it was cancelled"
+    FINISHED = "Finished", CHANGE, "it is finished, so reservation {where} is withdrawn"
     DURATION_EXCEEDED = "DurationExceeded", CHANGE, "it reached its maxDuration ({where})"
     RANDOM_PREEMPT = "RandomPreempt", CHANGE, "it lost the lottery of reservation {where}"
     NOT_DRAWN = "NotDrawn", CHANGE, "it was not drawn in the lottery of reservation {where}"

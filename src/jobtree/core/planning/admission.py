@@ -5,13 +5,12 @@ opportunistically, if it may. Else it waits, and its verdict has every cause.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
 from jobtree.core.funding.cover import funding_refusals
 from jobtree.core.model.gang_shape import GangShape
-from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.reasons import Cause, Reason, Verdict
 from jobtree.core.model.widest_width import TRIED_IN_ORDER, widest_width
 from jobtree.core.operations.family_promises import promise_before_family, start_before_family
@@ -26,7 +25,6 @@ from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.domain import total_placeable
 from jobtree.core.supply.flavor_pool import FlavorPool
 from jobtree.core.supply.node_slots import PodDemand
-from jobtree.core.world.world import World
 
 
 class AdmissionHints(Protocol):
@@ -224,27 +222,8 @@ def refusal_causes(
     if available < shape.min:
         return [Cause(Reason.NO_FREE_SLOTS, "where they are paid for", available, shape.min)]
     free = sum(max(0, layout.unreserved_gpus(domain)) for domain in list(flavor.in_pack_order(pod_size)))
-    return [Cause(Reason.HELD, flavor_text, min(free, available), shape.min)]
-
-
-def refresh_verdicts(world: World, runs: Iterable[RunKey]) -> list[RunKey]:
-    """Updates the verdicts of these waiting Runs before they are written; returns those that changed.
-
-    A pass skips Runs that a change does not help, so their verdicts may have figures of earlier passes.
-    """
-    trial = Trial(world)
-    changed = []
-    for run in [world.runs[key] for key in runs if key in world.runs]:
-        shape, verdict = run.shape, run.verdict
-        if shape is None or not run.waiting or verdict is None or verdict.phase != "Reserved":
-            continue
-        flavor = world.fleet.flavors.get(shape.flavor)
-        pod_size = shape.pod_size(flavor.biggest_node if flavor else 1)
-        run.record_verdict(Verdict("Reserved", tuple(refusal_causes(trial, run, shape, flavor, pod_size))))
-        if run.verdict != verdict:
-            world.run_queue.mark_active(run)
-            changed.append(run.key)
-    return changed
+    left = min(free, available)
+    return [Cause(Reason.HELD, flavor_text, left if left < shape.min else 0, shape.min)]
 
 
 def placeable_gpus(flavor: FlavorPool, demand: PodDemand, shape: GangShape) -> int:

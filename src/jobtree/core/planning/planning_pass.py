@@ -231,20 +231,18 @@ def event_instant(world: World, run: RunState) -> int:
 
 
 def end_run(trial: Trial, run: RunState, kind: ActionKind, at: int) -> None:
-    withdraw_promise(trial, run)
+    withdraw_promise(trial, run, Reason.CANCELLED if kind == "Cancel" else Reason.FINISHED)
     end = PLAIN_ENDS[kind]
     trial.begin_action(kind, run, at, Cause(end.reason))
     for name in sorted(run.leases):
         trial.close(name, max(at, run.leases[name].start), end.closes[0])
 
 
-def withdraw_promise(trial: Trial, run: RunState) -> None:
+def withdraw_promise(trial: Trial, run: RunState, reason: Reason = Reason.FINISHED) -> None:
     """Withdraws the promise of a Run that is finished or deleted."""
     promise = run.promise
     if promise is not None:
-        trial.begin_action(
-            "Withdraw", run, trial.world.now, Cause(Reason.CANCELLED, promise.name), promise=promise
-        )
+        trial.begin_action("Withdraw", run, trial.world.now, Cause(reason, promise.name), promise=promise)
 
 
 def process_timers(trial: Trial, until: int) -> None:

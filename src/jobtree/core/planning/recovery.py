@@ -65,7 +65,8 @@ def recover(trial: Trial, run: RunState, lost: Losses, cause: Cause, closure: Cl
     if Recovery(trial, run, cause, closure).recover(lost):
         return
     trial.rollback(checkpoint)
-    capacity_lost = Cause(Reason.CAPACITY_LOST, cause.where)
+    nodes = ", ".join(sorted({node for pods in lost.values() for node, _ in pods}))
+    capacity_lost = Cause(Reason.CAPACITY_LOST, nodes)
     requeue(trial, run, trial.world.now, capacity_lost, "CapacityLost")
 
 

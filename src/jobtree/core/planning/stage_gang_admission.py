@@ -31,6 +31,7 @@ from jobtree.core.operations.trial import Trial
 from jobtree.core.planning.admission import refusal_causes
 from jobtree.core.planning.recall_notice import is_preferred, promise_after_recall, recall_options
 from jobtree.core.runs.run_state import RunState
+from jobtree.core.world.world import World
 
 Widths = dict[str, int]  # by UID; 0: no GPUs
 
@@ -42,24 +43,38 @@ def waits_in_gang(run: RunState) -> bool:
 
 def admit_gang(trial: Trial, run: RunState) -> Verdict | None:
     """Starts a gang of stages or gives it one Reservation; its first waiting member with GPUs does so."""
-    members = [
-        member for member in trial.world.run_graph.members(run) if member.phase in ("Pending", "Reserved")
-    ]
-    leader = next(member for member in members if member.shape is not None)
-    if leader is not run:
-        return Verdict("Reserved", (Cause(Reason.TOGETHER, leader.key[1]),))
+    members = waiting_members(trial.world, run)
+    if leader_of(members) is not run:
+        return gang_verdict(trial, run, members)
     if any(member.precedence_at(trial.world.now) is not None for member in members):
         return None  # their promise is due at this instant: the next pass activates it
     for widths in gang_widths(members):
         if start_gang_at_widths(trial, members, widths):
             return None
-    causes = gang_refusal_causes(trial, members)
+    verdict = gang_verdict(trial, run, members)
     if run.promise is None:
         make_best_gang_promise(trial, run, members)
     elif any(trial.world.should_search_date(member) for member in members):
         find_gang_date(trial, members)
+    return verdict
+
+
+def waiting_members(world: World, run: RunState) -> list[RunState]:
+    return [member for member in world.run_graph.members(run) if member.phase in ("Pending", "Reserved")]
+
+
+def leader_of(members: Sequence[RunState]) -> RunState:
+    """Returns the first member with GPUs, which is planned for all of them."""
+    return next(member for member in members if member.shape is not None)
+
+
+def gang_verdict(trial: Trial, run: RunState, members: Sequence[RunState]) -> Verdict:
+    """Returns why the gang waits: at its leader every cause, at the others the name of the leader."""
+    leader = leader_of(members)
+    if leader is not run:
+        return Verdict("Reserved", (Cause(Reason.TOGETHER, leader.key[1]),))
     names = ", ".join(member.key[1] for member in members if member is not run)
-    return Verdict("Reserved", (Cause(Reason.TOGETHER, names), *dict.fromkeys(causes)))
+    return Verdict("Reserved", (Cause(Reason.TOGETHER, names), *gang_refusal_causes(trial, members)))
 
 
 def make_best_gang_promise(trial: Trial, run: RunState, members: Sequence[RunState]) -> None:
@@ -103,7 +118,17 @@ def gang_refusal_causes(trial: Trial, members: Sequence[RunState]) -> list[Cause
         free = world.fleet.flavor(name).free
         if free < gpus:
             shortages.append(Cause(Reason.NO_FREE_SLOTS, f"flavor {name}", free, gpus))
-    return list(dict.fromkeys(shortages)) or member_causes
+    return widest_shortages(shortages) or member_causes
+
+
+def widest_shortages(causes: list[Cause]) -> list[Cause]:
+    """Returns one cause for each reason and place: what all members lack there includes what one lacks."""
+    widest: dict[tuple[Reason, str], Cause] = {}
+    for cause in causes:
+        known = widest.get((cause.reason, cause.where))
+        if known is None or known.need < cause.need:
+            widest[cause.reason, cause.where] = cause
+    return list(widest.values())
 
 
 def start_gang_at_widths(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from jobtree.api.kinds.budget import Budget, BudgetSpec, Envelope, Usage
 from jobtree.api.kinds.run import Gang, Run, Stage
+from jobtree.api.schema.near_names import suggestion
 from jobtree.api.schema.problems import Problem
 from jobtree.api.schema.quantities import format_milli, parse_milli
 from jobtree.core.accounts.envelope_accounts import lending_entry_matches
@@ -90,7 +91,8 @@ def _owner_advice(run_object: Run, budgets: list[BudgetSpec]) -> Iterator[Proble
         if payer
         else "has no Budget, nor has any owner above it: create a Budget, or no envelope can pay"
     )
-    yield Problem("spec.owner", owner, rule)
+    near = suggestion(owner, owners - {payer})
+    yield Problem("spec.owner", owner, f"{rule}; {near}" if near else rule)
 
 
 def _sponsor_advice(run_object: Run, budgets: list[BudgetSpec]) -> Iterator[Problem]:

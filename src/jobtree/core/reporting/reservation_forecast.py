@@ -92,6 +92,13 @@ def deficit_now(world: World, promise: Promise, promise_case: PromiseCase) -> in
     return missing
 
 
+def slice_deficit(world: World, run: RunState, promise: Promise) -> int:
+    """Returns the GPUs that the slice of one Run lacks now; 0 without a date."""
+    if promise.at is None:
+        return 0
+    return deficit_now(world, promise, start_forecast(world, run, promise).promise_case)
+
+
 def forecast_remedies(start: StartForecast) -> list[ForecastRemedy]:
     """Returns the takings by kind, in the order of section 6, and the lottery for what is still missing."""
     by_kind: dict[str, tuple[int, dict[str, RunState]]] = {}
@@ -204,12 +211,44 @@ def funding_remedies(
     else:
         message = f"give {run.owner} an envelope of {lacking} GPUs of {run.flavor}"
         remedies.append(ForecastRemedy("RaiseEnvelope", lacking, message=message))
-    sponsors = run.run_object.spec.funding.sponsors
-    if sponsors:
-        names = ", ".join(sponsors)
-        message = f"ask {names} to lend {lacking} more GPUs, and raise funding.maxBorrowGPUs to use them"
-        remedies.append(ForecastRemedy("AskSponsor", lacking, message=message))
+    remedies += sponsor_remedies(world, run, lacking)
     return remedies
+
+
+def sponsor_remedies(world: World, run: RunState, lacking: int) -> Iterator[ForecastRemedy]:
+    """Yields what would let sponsors that exist pay for what is missing: leave to borrow, or more lending."""
+    spec, shape = run.run_object.spec.funding, run.shape
+    envelopes = {
+        sponsor: [
+            envelope
+            for envelope in world.budgets.by_owner.get(sponsor, [])
+            if envelope.spec.flavor == run.flavor and envelope.open_at(world.now)
+        ]
+        for sponsor in spec.sponsors
+    }
+    existing = [sponsor for sponsor, of_flavor in envelopes.items() if of_flavor]
+    if not existing:
+        return
+    lenders = [name for name in existing if any(part.lends_to(run.owner) for part in envelopes[name])]
+    if lenders and not spec.allow_borrow:
+        message = f"set funding.allowBorrow: true, so that {', '.join(lenders)} may pay"
+    elif shape is not None and shape.max_borrow is not None and lendable(envelopes, run) >= lacking:
+        message = f"raise funding.maxBorrowGPUs by {lacking}"
+    else:
+        message = f"ask {', '.join(existing)} to lend {lacking} more GPUs"
+        if shape is not None and shape.max_borrow is not None:
+            message += ", and raise funding.maxBorrowGPUs to use them"
+    yield ForecastRemedy("AskSponsor", lacking, message=message)
+
+
+def lendable(envelopes: dict[str, list[EnvelopeState]], run: RunState) -> int:
+    """Returns the GPUs that these envelopes could lend to the Run's owner now, by their own limits."""
+    return sum(
+        max(0, min(envelope.account.free_charge(), envelope.lending_account.free_charge())) // MILLI
+        for of_sponsor in envelopes.values()
+        for envelope in of_sponsor
+        if envelope.lends_to(run.owner)
+    )
 
 
 def envelope_increase(

@@ -16,6 +16,7 @@ import msgspec
 from jobtree.core import REQUEUES, RUN_ENDS, Action, Promise, PromiseCount, Reason, RunKey
 
 NOT_RECORDED = "NotRecorded"  # a promise was broken and no reason was recorded: that is a fault
+WITHDRAWN_BY_USER = frozenset({Reason.CANCELLED, Reason.EDITED, Reason.FINISHED})
 UNPAID = "Unpaid"  # its Run ran at the date, but not all of the promised width was paid
 
 
@@ -94,7 +95,7 @@ class PromiseLog:
             self._new_starts.append(run_key)
         if promise is not None and action.kind in ("Reserve", "Move"):
             self._tell(action, promise, conditional=conditional)
-        elif action.kind == "Withdraw" and action.cause.reason in (Reason.CANCELLED, Reason.EDITED):
+        elif action.kind == "Withdraw" and action.cause.reason in WITHDRAWN_BY_USER:
             self._withdraw(run_key)
 
     def judge(self, before: int) -> None:

@@ -96,6 +96,7 @@ def test_lists_say_so_when_they_are_empty(cli: CliRunner) -> None:
     cli.write_cluster()
     assert cli.runs("state").out == "no Runs\n"
     assert cli.runs("budgets", "usage").out == "no envelopes\n"
+    cli.write_cluster(budget("lab", envelope(8)))
     assert cli.runs("leases", "--owner", "org:lab").out == "no leases\n"
 
 

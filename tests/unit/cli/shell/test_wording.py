@@ -1,6 +1,6 @@
 import pytest
 
-from jobtree.cli.shell.wording import age, counted_noun, joined_list, ranges, suggestion
+from jobtree.cli.shell.wording import age, counted_noun, joined_list, ranges
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,3 @@ def test_joined_list_shortens_long_lists(words: list[str], text: str) -> None:
 )
 def test_ranges_join_consecutive_names(names: list[str], text: str) -> None:
     assert ranges(names) == text
-
-
-def test_suggestion_names_a_similar_word_if_there_is_one() -> None:
-    assert suggestion("trian", ["train", "eval"]) == "did you mean train?"
-    assert suggestion("zzz", ["train", "eval"]) == ""

@@ -111,7 +111,7 @@ def test_plan_prints_the_gpus_of_each_domain_of_a_slice(cli: CliRunner) -> None:
 
 
 def test_sample_reservation_is_activated_with_a_lottery(cli: CliRunner) -> None:
-    sample = Path(__file__).parents[4] / "config" / "samples" / "reservations" / "reservation-example.yaml"
+    sample = Path(__file__).parents[4] / "config" / "samples" / "reservations" / "nearly-full-cluster.yaml"
     cli.state.write_text(sample.read_text(encoding="utf-8"), encoding="utf-8")
     assert facts(cli.runs("plan", "translate").out)["remedies"] == (
         "shrink asr (16), lottery conflict set [asr, clip, probe] (8)"

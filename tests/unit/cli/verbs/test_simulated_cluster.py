@@ -26,7 +26,7 @@ def test_fail_and_heal_print_their_consequences(cli: CliRunner) -> None:
     assert failed.code == 0
     assert failed.out.splitlines() == [
         "a01-a02: out of service",
-        "2026-01-05T09:00:00Z  CapacityLost  default/train  it lost node a01",
+        "2026-01-05T09:00:00Z  CapacityLost  default/train  it lost its GPUs on a01 and got no others",
         "2026-01-05T09:00:00Z  Reserved      default/train  reservation train-1",
     ]
     assert cli.saved("Node", "a01")["spec"]["taints"]

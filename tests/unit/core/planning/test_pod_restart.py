@@ -26,8 +26,8 @@ def crash(lab: Lab, name: str, *ranks: int, message: str = "exit code 1") -> Pla
     return lose_ranks(lab, name, *ranks, failed=True, message=message)
 
 
-def evict(lab: Lab, name: str, *ranks: int) -> None:
-    lose_ranks(lab, name, *ranks, failed=False)
+def evict(lab: Lab, name: str, *ranks: int) -> Plan:
+    return lose_ranks(lab, name, *ranks, failed=False)
 
 
 def cordon(lab: Lab, *names: str) -> None:
@@ -200,8 +200,9 @@ def test_f5_a_drain_without_any_place_left_queues_the_run_again() -> None:
     lab = Lab(RICH, nodes("nv-a", 2))
     lab.submit(run("r", "org", 16))
     cordon(lab, "nv-a-01")
-    evict(lab, "r", 1)
+    (requeue, *_) = evict(lab, "r", 1).actions
     assert (lab.phase("r"), lab["r"].created, closures(lab, "r")) == ("Pending", T0, {"CapacityLost"})
+    assert requeue.cause.where == "nv-a-01", "the node that it lost, not the rank"
 
 
 def test_f5_a_drain_does_not_put_the_rank_on_a_spare_of_a_drained_node() -> None:

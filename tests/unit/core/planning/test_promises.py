@@ -9,6 +9,7 @@ from jobtree.api.kinds.policy import Policy
 from jobtree.api.schema.quantities import HOUR, MINUTE, SECOND
 from jobtree.core.lottery.draw import nonce_for, run_lottery
 from jobtree.core.lottery.resolution_record import verify
+from jobtree.core.model.reasons import Reason
 from jobtree.core.operations.victims import PromiseCase
 from jobtree.core.reporting.reservation_codec import reservation_object
 from jobtree.messages.record_signature import sign
@@ -234,6 +235,14 @@ def test_15_a_run_with_a_checkpoint_starts_on_held_slots_provisionally_and_goes_
     assert lab.promised_at("fragile") == 4 * HOUR
     assert lab.promise("fragile").slips == ()
     assert lab.promise("old").precedence > lab.promise("fragile").precedence  # behind promises already made
+
+
+def test_15_provisional_run_that_completes_is_not_called_cancelled() -> None:
+    lab = through()
+    lab.submit(run("resumable", "org:a", 32, at=HOUR, checkpoint="10m"))
+    withdrawal = next(action for action in lab.finish("resumable").actions if action.kind == "Withdraw")
+    assert withdrawal.cause.reason is Reason.FINISHED
+    assert "cancelled" not in str(withdrawal.cause)
 
 
 def test_15_who_waits_behind_a_promise_is_told_who_will_hold_the_gpus_then() -> None:

@@ -78,7 +78,12 @@ def test_a_stage_waits_for_what_its_tree_waits_for() -> None:
         (["org", "org:ai"], ["has no Budget, so the Budget of org:ai pays"]),
         (
             ["org:ai:ra", "other"],
-            ["has no Budget, nor has any owner above it: create a Budget, or no envelope can pay"],
+            [
+                (
+                    "has no Budget, nor has any owner above it: create a Budget, or no envelope can pay; "
+                    "did you mean org:ai:ra?"
+                )
+            ],
         ),
     ],
 )

@@ -33,6 +33,7 @@ class LabelRepair(NamedTuple):
 def label_repairs(nodes: Iterable[Node]) -> Iterator[LabelRepair]:
     """Yields the repairs for nodes that have GPUs, by node name."""
     with_gpus = sorted((node for node in nodes if node.gpus), key=lambda node: node.name)
+    yield from misspelled_flavors(with_gpus)
     for node in with_gpus:
         others = [other for other in with_gpus if other is not node]
         yield from missing_labels(node, others)
@@ -42,6 +43,25 @@ def label_repairs(nodes: Iterable[Node]) -> Iterator[LabelRepair]:
 def nodes_without_gpus(nodes: Iterable[Node]) -> list[str]:
     """Returns nodes with a flavor label that report no GPUs."""
     return sorted(node.name for node in nodes if node.flavor and not node.gpus)
+
+
+def misspelled_flavors(nodes: list[Node]) -> Iterator[LabelRepair]:
+    """Yields the nodes whose flavor is spelled in another way than that of most nodes: ``h100-80gb``."""
+    spellings: dict[str, Counter[str]] = {}
+    for node in nodes:
+        if node.flavor:
+            spellings.setdefault(plain_spelling(node.flavor), Counter())[node.flavor] += 1
+    for node in nodes:
+        counts = spellings.get(plain_spelling(node.flavor or ""), Counter())
+        usual = min(counts, key=lambda name: (-counts[name], name), default=node.flavor)
+        if node.flavor and node.flavor != usual:
+            why = f"{counts[usual]} of {counts.total()} nodes spell it so, and a Run never uses both"
+            yield LabelRepair(node, FLAVOR_LABEL, usual or "", why)
+
+
+def plain_spelling(flavor: str) -> str:
+    """Returns the letters and digits of a flavor in lower case: ``h10080gb``."""
+    return "".join(letter for letter in flavor.lower() if letter.isalnum())
 
 
 def missing_labels(node: Node, others: list[Node]) -> Iterator[LabelRepair]:

@@ -14,6 +14,7 @@ from jobtree.cli.shell.table import Column, print_table
 from jobtree.cli.source.archive_access import archived
 from jobtree.cli.source.lease_entries import LeaseEntry, belongs_to, entries
 from jobtree.cli.source.ledger_period import FOREVER, Period
+from jobtree.cli.source.owner_names import refuse_unknown_owner
 from jobtree.cli.views.ledger.lease_rows import charge_of, decimal
 from jobtree.core import CLASSES, EnvelopeKey, reported_amount, usage_class
 from jobtree.snapshot.cluster import Cluster
@@ -46,6 +47,8 @@ def print_period(
     wanted = entries(
         cluster, lambda lease: owner is None or belongs_to(lease.payer_owner, owner), period, archived_leases
     )
+    if not wanted:
+        refuse_unknown_owner(cluster, owner)
     usage = usage_by_envelope(cluster, wanted, period)
     if settings.output == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")

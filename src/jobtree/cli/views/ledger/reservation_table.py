@@ -84,6 +84,16 @@ def print_backlog(
         click.echo("no Reservations")
 
 
+def promised_gpus(reservation: Reservation) -> int:
+    """Returns the promised width: of all stages, where several start together."""
+    status = reservation.status
+    if status.members:
+        return sum(member.terms.width for member in status.members)
+    if status.terms is not None:
+        return status.terms.width
+    return sum(share.gpus for share in reservation.spec.intended_slice.domains)
+
+
 def reservation_row(places: Places, reservation: Reservation) -> list[str]:
     spec, status, metadata = reservation.spec, reservation.status, reservation.metadata
     forecast = status.forecast
@@ -96,7 +106,7 @@ def reservation_row(places: Places, reservation: Reservation) -> list[str]:
         age(parse_time(start) - places.world.now) if start and pending else "",
         forecast.expected_start.p50 if forecast and forecast.expected_start else "",
         ", ".join(places.called(share.domain) for share in spec.intended_slice.domains),
-        str(terms.width if terms else sum(share.gpus for share in spec.intended_slice.domains)),
+        str(promised_gpus(reservation)),
         str(forecast.deficit_gpus) if forecast else "",
         str(len(forecast.conflict_set)) if forecast else "",
         status.state or "Pending",

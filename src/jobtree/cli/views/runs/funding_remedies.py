@@ -7,8 +7,9 @@ what its payer lacks by itself. A payer pays for whole pods, so its remainder be
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 
-from jobtree.api.schema.quantities import MILLI, MINUTE, format_duration, format_time
-from jobtree.cli.shell.wording import counted_noun, joined_list, suggestion
+from jobtree.api.schema.near_names import suggestion
+from jobtree.api.schema.quantities import HOUR, MILLI, MINUTE, format_duration, format_time
+from jobtree.cli.shell.wording import counted_noun, joined_list
 from jobtree.cli.views.runs.holder_lines import holders
 from jobtree.core import (
     BESIDE_PROMISES,
@@ -25,6 +26,7 @@ from jobtree.core import (
     funding_refusals,
     payable,
     payer_candidates,
+    reservation_forecast,
 )
 
 FundingRemedyText = Callable[[World, RunState, Cause, int], Iterator[str]]
@@ -46,10 +48,12 @@ def run_pod_size(world: World, run: RunState) -> int:
 
 
 def deficit(world: World, run: RunState) -> int:
-    """Returns the GPUs that all payers together lack for the minimum width."""
+    """Returns the GPUs that all payers together lack for the minimum width, of a gang of stages for all."""
     shape = run.shape
     if shape is None:
         return 0
+    if run.gang and run.promise is not None:
+        return reservation_forecast(world, run, run.promise).funding_deficit
     pod_size = run_pod_size(world, run)
     pods = bisect_right(
         range(1, shape.min // pod_size + 1),
@@ -144,8 +148,31 @@ def binds_gpus(account: Account, have: int) -> bool:
     return account.free_charge() // MILLI <= have
 
 
-def larger_quota(_: World, __: RunState, cause: Cause, short: int) -> Iterator[str]:
-    yield f"raise spec.quota of the tree {cause.where} by {counted_noun(short, 'GPU')}"
+def larger_quota(world: World, run: RunState, cause: Cause, short: int) -> Iterator[str]:
+    label = cause.where.removesuffix(BESIDE_PROMISES)
+    if label != cause.where:
+        yield f"the rest of the quota of {label} is kept for stages that were promised their start"
+        return
+    for quota in run.quotas:
+        if quota.label != label:
+            continue
+        if binds_gpus(quota, cause.have):
+            yield f"raise spec.quota.maxGPUs of the tree {label} by {short}"
+        hours = missing_hours(quota, (cause.have + short) * committed_span(run), world.now)
+        if hours > 0:
+            yield f"raise spec.quota.maxGPUHours of the tree {label} by {hours}"
+
+
+def committed_span(run: RunState) -> int:
+    """Returns for how long a start commits GPU-hours of a quota: its maxDuration, or an hour without it."""
+    shape = run.shape
+    return HOUR if shape is None or shape.max_duration is None else shape.max_duration
+
+
+def missing_hours(account: Account, wanted: int, now: int) -> int:
+    """Returns the whole GPU-hours that an account lacks for so many GPU-milliseconds; 0 without a limit."""
+    left = account.free_use(now)
+    return 0 if left is None else max(0, -((max(0, left) - wanted * MILLI) // GPU_HOUR))
 
 
 def wait_for(world: World, leases: Iterable[GpuLease]) -> Iterator[str]:

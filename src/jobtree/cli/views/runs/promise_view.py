@@ -16,6 +16,7 @@ from jobtree.core import (
     firm_start,
     owners_counted_on,
     reservation_forecast,
+    slice_deficit,
     usable_nodes_of,
 )
 
@@ -30,16 +31,20 @@ def promise_lines(places: Places, run: RunState, indent: str = "  ") -> Iterator
     forecast = reservation_forecast(places.world, run, promise)
     yield f"{indent}Reservation {promise.name}:"
     expected = ExpectedStarts(places.world).estimate(run)
-    for name, text in facts(places, promise, forecast, expected):
+    for name, text in facts(places, run, promise, forecast, expected):
         yield f"{indent}  {name:<{ROOM}}{text}"
 
 
 def facts(
-    places: Places, promise: Promise, forecast: ReservationForecast, expected: StartEstimate | None
+    places: Places,
+    run: RunState,
+    promise: Promise,
+    forecast: ReservationForecast,
+    expected: StartEstimate | None,
 ) -> Iterator[tuple[str, str]]:
     """Yields the name and the text of each fact about a promise, in order."""
     yield "earliestStart", earliest_start(places, promise)
-    firm_at = firm_start(places.world, places.world.runs[promise.run_key], promise)
+    firm_at = firm_start(places.world, run, promise)
     if firm_at is not None:
         yield "firm start", f"{format_time(firm_at)}, on own budget alone"
     if expected is not None and (promise.at is None or expected.p50 < promise.at):
@@ -53,10 +58,7 @@ def facts(
             ", ".join(f"{'/'.join(key)} ({gpus})" for key, gpus in promise.funding),
         )
     yield from kept_budget(places, promise)
-    if forecast.deficit:
-        yield "deficit", f"{counted_noun(forecast.deficit, 'GPU')} in {domains_of(places, promise)}"
-    if forecast.funding_deficit:
-        yield "funding deficit", f"{counted_noun(forecast.funding_deficit, 'GPU')}"
+    yield from deficits(places, run, promise, forecast)
     yield from conflicts_and_remedies(forecast)
     for slip in promise.slips:
         yield "slipped", f"from {instant(slip.before)} to {instant(slip.after)} ({slip.reason})"
@@ -75,6 +77,22 @@ def kept_budget(places: Places, promise: Promise) -> Iterator[tuple[str, str]]:
         used = format_milli(record.used_by(places.world.now) // HOUR)
         limit = format_milli(promise.width * keep_idle * MILLI // HOUR)
         yield "kept idle", f"{used} of at most {limit} GPU-hours ({gpus})"
+
+
+def deficits(
+    places: Places, run: RunState, promise: Promise, forecast: ReservationForecast
+) -> Iterator[tuple[str, str]]:
+    """Yields what the Run lacks; of a stage that starts together with others, also what all of them lack."""
+    together = f"all stages that start together lack {counted_noun(forecast.deficit, 'GPU')}"
+    own = slice_deficit(places.world, run, promise) if run.gang else forecast.deficit
+    if own:
+        text = f"{counted_noun(own, 'GPU')} in {domains_of(places, promise)}"
+        yield "deficit", text if own == forecast.deficit else f"{text}; {together}"
+    elif forecast.deficit:
+        yield "deficit", together
+    if forecast.funding_deficit:
+        text = f"{counted_noun(forecast.funding_deficit, 'GPU')}"
+        yield "funding deficit", f"{text}, for all stages that start together" if run.gang else text
 
 
 def earliest_start(places: Places, promise: Promise) -> str:

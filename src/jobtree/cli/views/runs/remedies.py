@@ -5,8 +5,9 @@ Each remedy concerns one reason. A Run that waits for several reasons needs a re
 
 from collections.abc import Callable, Iterator
 
+from jobtree.api.schema.near_names import suggestion
 from jobtree.api.schema.quantities import format_time
-from jobtree.cli.shell.wording import counted_noun, joined_list, ranges, suggestion
+from jobtree.cli.shell.wording import counted_noun, joined_list, ranges
 from jobtree.cli.views.runs.funding_remedies import FUNDING, shortage
 from jobtree.cli.views.runs.holder_lines import holders_in_flavor
 from jobtree.core import Cause, Reason, RunState, World

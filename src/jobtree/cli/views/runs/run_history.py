@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from jobtree.api.schema.object_meta import LOST_WORK
@@ -15,7 +16,15 @@ from jobtree.cli.views.lottery.risk_lines import risk_lines, risks_of
 from jobtree.cli.views.place_names import Places, slots_of
 from jobtree.cli.views.runs.promise_view import promise_lines
 from jobtree.cli.views.runs.run_summary import reasons, request_text, run_title, since, width_text
-from jobtree.core import CLOSURE_SENTENCES, OPENING_SENTENCES, GpuLease, RunState, funding_status
+from jobtree.core import (
+    CLOSURE_SENTENCES,
+    OPENING_SENTENCES,
+    GpuLease,
+    RunState,
+    funding_status,
+    phase_of,
+    total_width,
+)
 from jobtree.snapshot.cluster import Cluster
 
 
@@ -38,6 +47,7 @@ class RunHistoryView:
         self.run = run
         documents = cluster.documents()
         self.body = cluster.objects.get(("Run", *run.key)) or {}
+        self.stages = [RunHistoryView(cluster, child) for child in self.world.run_graph.children(run)]
         self.leases = entries(cluster, lambda lease: (lease.run_key, lease.uid) == (run.key, run.uid))
         self.resolutions = [item for item in resolutions(documents) if run.uid in item.uids]
         self.reservations = [
@@ -47,24 +57,17 @@ class RunHistoryView:
         ]
 
     def objects(self) -> list[dict[str, Any]]:
-        """Returns the Run, all Reservations that concern it, and all its leases."""
-        return [self.body, *self.reservations, *(entry.body for entry in self.leases)]
+        """Returns the Run, all Reservations that concern it, and all its leases; then those of its stages."""
+        of_stages = [body for stage in self.stages for body in stage.objects()]
+        return [self.body, *self.reservations, *(entry.body for entry in self.leases), *of_stages]
 
     def lines(self) -> Iterator[str]:
         """Yields its present state, then its promise and risks, then its past."""
         run, places = self.run, Places(self.world)
-        times = f"since {format_time(run.phase_at)} ({since(places, run)})"
-        yield f"{run_title(run)} is {painted(run.phase)} {times}"
-        yield f"  owner    {run.owner}"
-        yield f"  asks     {request_text(run)}"
-        yield f"  width    {width_text(run)}, attempt {run.attempt}"
-        yield f"  created  {format_time(run.created)}"
-        lost = int(self.body["metadata"].get("annotations", {}).get(LOST_WORK, "0"))
-        if lost:
-            hours = counted_noun(format_milli(lost * MILLI // HOUR), "GPU-hour")
-            yield f"  lost     {hours} of work that had to be done again"
-        yield "Why:"
-        yield from reasons(run)
+        yield from self._facts(places)
+        if run.verdict and run.verdict.causes:
+            yield "Why:"
+            yield from reasons(run)
         if run.promise is not None:
             yield "Promise:"
             yield from promise_lines(places, run)
@@ -74,14 +77,32 @@ class RunHistoryView:
         if self.resolutions:
             yield f"  proof    'kubectl runs explain {run_title(run)} --verify' recomputes it"
         if self.leases:
-            yield from self._lease_lines()
+            yield from lease_lines(self.leases)
+            yield from self._payer_lines()
+        if self.stages:
+            yield "Stages:"
+        for stage in self.stages:
+            yield from (f"  {line}" for line in stage.lines())
 
-    def _lease_lines(self) -> Iterator[str]:
-        yield "Leases:"
-        groups = list(moments(self.leases))
-        width = max(len(moment.reason) for moment, _ in groups)
-        for moment, leases in groups:
-            yield f"  {moment_line(moment, leases, width)}"
+    def _facts(self, places: Places) -> Iterator[str]:
+        """Yields its phase, and what it is: owner, request, width."""
+        run = self.run
+        times = f"since {format_time(run.phase_at)} ({since(places, run)})"
+        yield f"{run_title(run)} is {painted(phase_of(self.world, run))} {times}"
+        yield f"  owner    {run.owner}"
+        yield f"  asks     {request_text(run)}"
+        if run.is_tree:
+            total = total_width(self.world, run)
+            yield f"  width    {total.allocated}/{total.desired}, of all stages"
+        elif run.shape is not None:
+            yield f"  width    {width_text(run)}, attempt {run.attempt}"
+        yield f"  created  {format_time(run.created)}"
+        lost = int(self.body["metadata"].get("annotations", {}).get(LOST_WORK, "0"))
+        if lost:
+            hours = counted_noun(format_milli(lost * MILLI // HOUR), "GPU-hour")
+            yield f"  lost     {hours} of work that had to be done again"
+
+    def _payer_lines(self) -> Iterator[str]:
         yield "Who paid:"
         for share in funding_status(self.world, self.run):
             payer = f"{share.payer.budget}/{share.payer.envelope} of {share.payer.owner}"
@@ -91,17 +112,40 @@ class RunHistoryView:
             yield f"  {share.class_:<13}  {payer}: {now}{counted_noun(share.gpu_hours, 'GPU-hour')} in all"
 
 
+def deleted_run_lines(name: str, leases: Sequence[LeaseEntry]) -> Iterator[str]:
+    """Yields what the ledger still tells of a Run that was deleted."""
+    last = max(leases, key=lambda entry: (entry.end or 0, entry.lease.name))
+    how = CLOSURE_SENTENCES.get(last.closure, "")
+    yield f"{name} was deleted; its leases stay in the ledger"
+    yield f"  owner    {last.lease.owner}"
+    if last.end is not None:
+        yield f"  ended    {format_time(last.end)}, {last.closure}: {how}"
+    yield from lease_lines(leases)
+
+
+def lease_lines(leases: Sequence[LeaseEntry]) -> Iterator[str]:
+    """Yields a line for each instant at which leases opened or closed."""
+    yield "Leases:"
+    groups = list(moments(leases))
+    width = max(len(moment.reason) for moment, _ in groups)
+    for moment, opened_or_closed in groups:
+        yield f"  {moment_line(moment, opened_or_closed, width)}"
+
+
 def moments(ledger: Sequence[LeaseEntry]) -> Iterator[tuple[Moment, list[GpuLease]]]:
-    """Yields all openings and closings in order of time; at one instant, closings come first."""
+    """Yields all openings and closings in order of time.
+
+    At one instant, closings come first, but for leases that opened at that very instant.
+    """
     marks = []
     for lease, end, closure, _ in ledger:
         key = (lease.payer, lease.class_, lease.role)
-        marks.append((Moment(lease.start, "+", lease.reason, *key), lease))
+        marks.append((1, Moment(lease.start, "+", lease.reason, *key), lease))
         if end is not None:
-            marks.append((Moment(end, "-", closure, *key), lease))
-    marks.sort(key=lambda mark: (mark[0].at, mark[0].sign == "+", mark[0], mark[1].group, mark[1].name))
-    for moment, group in groupby(marks, key=lambda mark: mark[0]):
-        yield moment, [lease for _, lease in group]
+            marks.append((2 if end == lease.start else 0, Moment(end, "-", closure, *key), lease))
+    marks.sort(key=lambda mark: (mark[1].at, mark[0], mark[1], mark[2].group, mark[2].name))
+    for (_, moment), group in groupby(marks, key=itemgetter(0, 1)):
+        yield moment, [lease for _, _, lease in group]
 
 
 def moment_line(moment: Moment, leases: Sequence[GpuLease], width: int) -> str:
