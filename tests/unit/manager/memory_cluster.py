@@ -80,7 +80,9 @@ class Server:
         self.writes = 0  # requested writes
         self.fault: Fault | None = None
         self.refused: dict[str, StatusError] = {}  # by kind, the error of every creation
-        self.refused_objects: dict[str, StatusError] = {}  # by path, the error of every change
+        self.refused_objects: dict[
+            str, StatusError
+        ] = {}  # by path, the error of its creation and of every change
 
     def set_clock(self, milliseconds: int) -> None:
         """Sets all system clocks forward, or back; no time passes."""
@@ -107,17 +109,21 @@ class Server:
         if request.method == "POST":
             if path.rpartition("/")[2] in self.refused:
                 raise self.refused[path.rpartition("/")[2]]
+            self._raise_if_refused(f"{path}/{body['metadata']['name']}")
             return json.dumps(self.create(path, body)).encode()
         if request.method == "DELETE":
             return json.dumps(self.delete(path, body.get("preconditions", {}))).encode()
-        if path.removesuffix("/status") in self.refused_objects:
-            raise self.refused_objects[path.removesuffix("/status")]
+        self._raise_if_refused(path.removesuffix("/status"))
         subresource = path.rpartition("/")[2] if path.endswith("/status") else ""
         return json.dumps(
             self.change(
                 path.removesuffix("/status"), body, subresource, merge=request.content_type == MERGE_PATCH
             )
         ).encode()
+
+    def _raise_if_refused(self, path: str) -> None:
+        if path in self.refused_objects:
+            raise self.refused_objects[path]
 
     def find(self, path: str) -> Body:
         if path not in self.objects:

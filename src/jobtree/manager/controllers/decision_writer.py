@@ -7,7 +7,7 @@ status that is refused does no harm, and is written again after a pause.
 
 If the API server refuses a decision about one Run though nothing has changed, that Run is set aside, and the
 other decisions are written. Only what could use the GPUs or the budget that the Run was to give up waits for
-the next plan.
+the next plan. A Run whose promise is due before its Reservation is written is set aside in the same way.
 """
 
 import asyncio
@@ -40,6 +40,7 @@ from jobtree.manager.decisions.write_set import (
 from jobtree.manager.log import Log
 from jobtree.manager.pods.pod_documents import owned
 
+NO_NOTICE = "Runs were to end for a promise whose Reservation is not written yet: they had no notice"
 MAX_TRIES = 4  # of a status, while others change labels of the Run all the time
 
 
@@ -85,10 +86,10 @@ class DecisionWriter:
     # Decisions
 
     async def _commit(self, batch: DecisionWrites) -> None:
-        if batch.without_reservation:
-            raise WriteRefusedError(
-                "a promise came due before its Reservation could be written: it is made again"
-            )
+        for unreserved in batch.unreserved:
+            self._set_aside.leave_out_unreserved(unreserved)
+        if batch.unreserved and (batch.releases or batch.moves):
+            raise WriteRefusedError(NO_NOTICE)
         committed: set[str] = set()
         if batch.resolution is not None:
             try:

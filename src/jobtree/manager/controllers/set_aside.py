@@ -12,10 +12,10 @@ import msgspec
 
 from jobtree.api.kinds.run import Run
 from jobtree.core import Cause, Reason
-from jobtree.kube.http.api_errors import StatusError
+from jobtree.kube.http.api_errors import CONFLICT, StatusError
 from jobtree.kube.watch.object_store import Change
 from jobtree.manager.cluster_view import Changes
-from jobtree.manager.decisions.write_set import EventNote
+from jobtree.manager.decisions.write_set import EventNote, UnreservedRun
 
 FIRST_PAUSE_MS = 5_000
 MOST_PAUSE_MS = 600_000
@@ -28,6 +28,7 @@ class Setback(msgspec.Struct):
     run: Run | None
     tries: int = 0
     until: int | None = None
+    why: str = ""
     left_out: bool = False
 
 
@@ -65,6 +66,17 @@ class SetAside:
         """Records that a decision about the Run was refused."""
         self._add_run(run, refused).left_out = self.must_rebuild = True
 
+    def leave_out_unreserved(self, unreserved: UnreservedRun) -> None:
+        """Records that a promise came due before its Reservation was written: the Run waits like that one."""
+        setback = self._setbacks.get(unreserved.reservation)
+        why = f"Reservation {unreserved.reservation} could not be written before its date"
+        if setback is not None and setback.why:
+            why += f": {setback.why}"
+        tries = setback.tries - 1 if setback is not None else 0
+        refused = StatusError(CONFLICT, "NotWritten", why)
+        self._setbacks.setdefault(unreserved.run.metadata.uid, Setback(unreserved.run, tries))
+        self.leave_out(unreserved.run, refused)
+
     def pause_report(self, run: Run, refused: StatusError) -> None:
         """Records that a status of the Run was refused that only reports."""
         self._add_run(run, refused).left_out = False
@@ -87,7 +99,7 @@ class SetAside:
         setback = self._setbacks.setdefault(key, Setback(run))
         pause = min(FIRST_PAUSE_MS * 2 ** min(setback.tries, 20), MOST_PAUSE_MS)
         setback.until = self._clock() + max(pause, (refused.retry_after_seconds or 0) * 1_000)
-        setback.run = run
+        setback.run, setback.why = run, str(refused)
         setback.tries += 1
         return setback
 

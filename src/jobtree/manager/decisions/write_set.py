@@ -50,6 +50,13 @@ class ReservationWrite(msgspec.Struct, frozen=True):
         return self.run.metadata.namespace, self.name
 
 
+class UnreservedRun(msgspec.Struct, frozen=True):
+    """A Run that cannot start as promised: nobody had notice, because its Reservation was never written."""
+
+    run: Run
+    reservation: str
+
+
 class DecisionWrites(msgspec.Struct, frozen=True):
     """The commit points of one decision, in order."""
 
@@ -58,7 +65,7 @@ class DecisionWrites(msgspec.Struct, frozen=True):
     moves: tuple[RunWrite, ...] = ()  # Runs that lose and get leases; written one after another
     trees: tuple[RunWrite, ...] = ()  # trees whose stages start together: they hold the decisions for all
     acquisitions: tuple[RunWrite, ...] = ()  # Runs that only get leases; written at once
-    without_reservation: bool = False  # a resolution whose Reservation was never written: nobody had notice
+    unreserved: tuple[UnreservedRun, ...] = ()  # whose promise came due before its Reservation was written
 
 
 class EventNote(msgspec.Struct, frozen=True):

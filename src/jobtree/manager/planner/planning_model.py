@@ -34,7 +34,14 @@ from jobtree.manager.cluster_view import Changes
 from jobtree.manager.decisions.decision_log import decision_logs, run_gone_log
 from jobtree.manager.decisions.lease_objects import LeaseObjects
 from jobtree.manager.decisions.pod_outcomes import PodOutcome
-from jobtree.manager.decisions.write_set import DecisionLog, DecisionWrites, EventNote, RunWrite, WriteSet
+from jobtree.manager.decisions.write_set import (
+    DecisionLog,
+    DecisionWrites,
+    EventNote,
+    RunWrite,
+    UnreservedRun,
+    WriteSet,
+)
 from jobtree.manager.metrics import FORECAST, PLAN, Measure
 from jobtree.manager.planner.cluster_intake import ClusterIntake, decision_of, run_key
 from jobtree.manager.planner.desired_pods import PodSetTracker
@@ -273,13 +280,29 @@ class PlanningModel:
             writes[key] = msgspec.structs.replace(writes[key], decision_logs=logs.pop(key))
         self._decision_logs += (log for logs_of_run in logs.values() for log in logs_of_run)
         return DecisionWrites(
-            without_reservation=resolution is None and any(action.record is not None for action in actions),
+            unreserved=self._unreserved_runs(actions, runs) if resolution is None else (),
             resolution=resolution,
             trees=trees,
             releases=tuple(write for key, write in writes.items() if key not in gained),
             moves=tuple(writes[key] for key in gained if key in lost and key in writes),
             acquisitions=tuple(writes[key] for key in gained if key not in lost and key in writes),
         )
+
+    def _unreserved_runs(
+        self, actions: list[Action], runs: dict[RunKey, RunState]
+    ) -> tuple[UnreservedRun, ...]:
+        """Returns the Runs of a resolution without a Reservation, and the tree of a gang of stages."""
+        unreserved: dict[str, UnreservedRun] = {}
+        for action in actions:
+            if action.record is None or action.promise is None:
+                continue
+            run = runs[action.run_key]
+            tree = self.world.runs.get(run.parent) if run.parent and len(run.gang) > 1 else None
+            for left_out in (run, tree):
+                run_object = self.intake.runs.get(left_out.uid) if left_out is not None else None
+                if run_object is not None:
+                    unreserved[run_object.metadata.uid] = UnreservedRun(run_object, action.promise.name)
+        return tuple(unreserved.values())
 
     def _apply_action(self, action: Action, applied: AppliedRuns) -> None:
         key = action.run_key

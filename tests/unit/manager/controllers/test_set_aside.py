@@ -3,7 +3,7 @@
 import pytest
 
 from jobtree.kube.http.api_errors import StatusCause, StatusError
-from jobtree.kube.http.api_resources import EVENTS, RUNS
+from jobtree.kube.http.api_resources import EVENTS, RESERVATIONS, RUNS
 from tests.unit.manager.cluster_objects import (
     endings,
     leases_of,
@@ -14,6 +14,7 @@ from tests.unit.manager.cluster_objects import (
     put_policy,
     put_run,
     put_tree,
+    states,
 )
 from tests.unit.manager.memory_cluster import Manager, Server
 
@@ -209,3 +210,36 @@ def test_lease_that_cannot_be_created_holds_up_nothing() -> None:
     server.now += 5_000
     manager.settle()
     assert (endings(server, "r"), manager.violations) == (["open"], [])
+
+
+@EACH_REFUSAL
+def test_promise_without_a_reservation_is_set_aside_alone_when_it_is_due(refusal: StatusError) -> None:
+    """H1: nobody ends for it without notice, others start, and it starts when it can be written."""
+    server, manager = begin()
+    put_budget(server, "new", 32)
+    put_run(server, "old", "org", 32, requeue=False)
+    manager.settle()
+    server.refused_objects[RESERVATIONS.path("ns", "bad-1")] = refusal
+    put_run(server, "bad", "new", 8)
+    manager.settle()
+    put_nodes(server, "nv-b", 1, "OTHER")
+    put_budget(server, "others", 8, flavor="OTHER")
+    told_before = len(reasons(server, "bad"))
+    server.now += 10_000
+    put_run(server, "good", "others", 8, flavor="OTHER")
+    manager.settle()
+    assert (phase(server, "good"), phase(server, "old"), leases_of(server, "bad")) == (
+        "Running",
+        "Running",
+        [],
+    )
+    (message,) = reasons(server, "bad")[told_before:]
+    assert "Reservation bad-1 could not be written before its date" in message
+    assert str(refusal) in message
+    server.refused_objects.clear()
+    for _ in range(10):
+        server.now += 10_000
+        manager.settle()
+    assert (phase(server, "bad"), phase(server, "old")) == ("Running", "Failed")
+    assert list(states(server).values()) == ["Activated"]
+    assert manager.violations == []

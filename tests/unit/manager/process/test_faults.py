@@ -108,9 +108,9 @@ def test_no_run_is_drawn_for_a_promise_that_was_not_written(monkeypatch: pytest.
         False,
     )
     monkeypatch.setattr(server, "send", send)
-    manager.settle()
-    server.now += 60_000
-    manager.settle()
+    for _ in range(3):  # it is tried again after a pause, and promised a new date
+        manager.settle()
+        server.now += 60_000
     assert endings(server, "loser")[0] == "RandomPreempt"
     drawn = [body["metadata"]["name"] for body in server.all(RESERVATIONS) if "lottery" in body["status"]]
     assert drawn[0] == "winner-1", "no other Reservation was ever written"
