@@ -5,12 +5,12 @@ from itertools import accumulate
 
 from jobtree.api.kinds.policy import SIM_API_VERSION
 from jobtree.api.schema.quantities import HOUR, SECOND
-from jobtree.core import default_pod_size
+from jobtree.core import PromiseCount, default_pod_size
 from jobtree.simulation.inputs.replay_setup import ReplaySetup
 from jobtree.simulation.replay.engine import Simulation
 from jobtree.simulation.replay.estimate_log import EstimateLog
 from jobtree.simulation.replay.meter import NEVER, Meter
-from jobtree.simulation.replay.promise_log import PromiseCount, PromiseLog
+from jobtree.simulation.replay.promise_log import PromiseLog
 from jobtree.simulation.reports.report import (
     BudgetUse,
     EstimateStatistics,
