@@ -269,7 +269,8 @@ def replace_payers(trial: Trial, run: RunState) -> bool:
         move_behind_others(trial, run, promise, promise.at)
         return True
     if lacking:
-        split, lacking = funding_then(world, run, promise, frozenset(key for key, _ in promise.funding))
+        before = frozenset(key for key, _ in promise.funding)
+        split, lacking = funding_then(world, run, promise, before if payers is None else before & payers)
     if lacking:
         split, _ = funding_then(world, run, promise, payers)
     if split == promise.funding:
@@ -288,7 +289,10 @@ def move_behind_others(trial: Trial, run: RunState, promise: Promise, not_before
 
 
 def payers_can_pay(world: World, run: RunState, promise: Promise) -> bool:
-    """Whether each payer of a promise can pay its share, and all of them together the whole width."""
+    """Whether each payer of a promise pays in its slice and can pay its share, and all together the width."""
+    in_slice = payers_in_slice(world, run, promise)
+    if in_slice is not None and any(key not in in_slice for key, _ in promise.funding):
+        return False
     shares = [(frozenset((key,)), gpus) for key, gpus in promise.funding]
     if len(shares) > 1:
         shares.append((frozenset(key for key, _ in promise.funding), promise.width))

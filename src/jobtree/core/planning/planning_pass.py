@@ -266,14 +266,12 @@ def process_timers(trial: Trial, until: int) -> None:
 
 def first_due_promise(world: World) -> RunState:
     """The Run whose promise was due first; of several, the one that was promised first."""
-    due = [
-        (promise.at, promise.precedence, run)
-        for run in world.runs.values()
-        if (promise := run.promise) is not None
-        and promise.at is not None
-        and promise.at <= world.now
-        and run.phase not in FINISHED
-    ]
+    due = []
+    for precedence in world.promise_order:
+        run = world.runs[precedence[2][1:]]
+        at = None if run.promise is None or run.phase in FINISHED else run.promise.at
+        if at is not None and at <= world.now:
+            due.append((at, precedence, run))
     return min(due, key=itemgetter(0, 1))[2]
 
 

@@ -196,6 +196,16 @@ def test_a_promise_counts_on_other_payers_when_an_edit_takes_its_own_away() -> N
     assert lab["c"].phase == "Reserved"
 
 
+def test_a_promise_counts_on_other_payers_when_an_edit_takes_its_nodes_from_its_own() -> None:
+    """C3: an envelope pays only on the nodes of its selector, so it cannot pay where the promise is."""
+    lab = promised()
+    lab.put(
+        budget("org:b", envelope(32, "main", selector={"fabric.domain": "nv-z"}), envelope(32, "other")),
+    )
+    lab.settle()
+    assert (lab.promised_at("b"), lab.promise("b").funding) == (2 * HOUR, ((("org-b", "other"), 32),))
+
+
 def test_a_provisional_run_whose_promise_moves_does_not_cost_a_younger_run_its_date() -> None:
     """R5, C14: ``early`` runs until its own date on budget that ``young`` was promised from then on.
 
