@@ -65,6 +65,7 @@ class LeaseOccupancy(NamedTuple):
             and self.lotteries_lost == run.lotteries_lost
             and self.not_drawn_at == run.not_drawn_at
             and self.recalled_at == recalled_at
+            and run.interim_until is None
         )
 
     def is_provisional_to(self, made_at: int) -> bool:
@@ -142,13 +143,19 @@ class OccupancyReader:
             draw_notice=DrawNotice(immune, end, draw_notice_ms(policy, run.checkpoint_ms)),
             provisional_since=run.since if run.provisional else None,
         )
-        if posted.lease.role == "Active" and not malleable and not run.provisional:
+        if posted.lease.role == "Active" and not malleable and run.interim_until is None:
             cached[posted.lease.name] = occupancy
         return occupancy
 
     def _end(self, run: RunState) -> int:
-        """Returns when the Run has certainly ended; an interim Run ends when its own promise is due."""
-        end, interim = certain_end(run.known_end, last_closing(self._world, run)), run.interim_until
+        """Returns when the Run has certainly ended; an interim Run ends when its own promise is due.
+
+        A Run that holds its promise may be stopped and start again on its date (R7).
+        """
+        promise, closing = run.promise, last_closing(self._world, run)
+        if promise is not None and promise.held:
+            return certain_end(promise.end, closing)
+        end, interim = certain_end(run.known_end, closing), run.interim_until
         return end if interim is None else min(end, interim)
 
     def _shrinkable_gpus(self, run: RunState) -> dict[tuple[str, str], int]:

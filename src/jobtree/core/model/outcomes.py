@@ -222,6 +222,7 @@ EVENTS: dict[str, EventFacts] = {
         "was searched again.",
         warning=True,
     ),
+    "StartedEarly": EventFacts("It starts before its promised time and keeps its promise until then."),
     "BudgetLeftIdle": EventFacts(
         "It has no date. Budget was kept idle for it for too long, and other Runs may use it now."
     ),
@@ -342,6 +343,7 @@ ROWS = (
     Outcome("Move", Reason.NODES_LOST),
     Outcome("Move", Reason.FUNDING_LOST),
     Outcome("Move", Reason.OWNER_NEEDS),
+    Outcome("Move", Reason.STARTED_EARLY),
     Outcome("Move", Reason.BUDGET_LEFT_IDLE),
     Outcome("Move", Reason.CROWDED_OUT),
     Outcome("Move", Reason.COLLISION),

@@ -60,6 +60,7 @@ class Promise(msgspec.Struct, frozen=True):
     recalls: tuple[RecalledStart, ...] = ()  # Runs that stop for this start and were told (C11)
     named_after: str = ""  # name of the Run in the Reservation's name: the tree, where stages start together
     sequence: int = 0  # orders promises that are made at the same instant
+    held: bool = False  # its Run runs early in its slice: there its leases count, until the promise would end
     keeps_budget: bool = True  # without a date: until too much was left idle for it (C12)
 
     @property

@@ -122,6 +122,7 @@ class Reason(StrEnum):
     # What became of a promise
     RESERVED = "Reserved", CHANGE, "reservation {where}"
     ACTIVATED = "Activated", CHANGE, "reservation {where} is due"
+    STARTED_EARLY = "StartedEarly", CHANGE, "it starts before reservation {where} is due, and keeps that date"
     SUPERSEDED = "Superseded", CHANGE, "it starts before reservation {where} is due"
     PROVISIONAL = (
         "Provisional",

@@ -15,7 +15,7 @@ from jobtree.core.funding.payer_candidates import payer_candidates
 from jobtree.core.model.gpu_lease import EnvelopeKey, GpuLease, count_slots, join_pods, pods_of
 from jobtree.core.model.outcomes import REPAY_REASONS
 from jobtree.core.model.reasons import Cause, Reason
-from jobtree.core.operations.promise_changes import broken_reason, exhausts_own_promise
+from jobtree.core.operations.promise_changes import broken_reason, exhausts_own_promise, keep_date
 from jobtree.core.operations.trial import LeaseTerms, Trial, promises_affected_by
 from jobtree.core.runs.run_state import PodSlots, RunState
 from jobtree.core.supply.node_slots import selector_matches
@@ -196,7 +196,7 @@ def repay_opportunistic(trial: Trial, run: RunState) -> None:
         if not paid or exhausts_own_promise(trial.world, run):
             trial.rollback(checkpoint)
     promise = run.promise
-    if promise is not None and not run.opportunistic_gpus and not run.provisional:
+    if promise is not None and not (run.opportunistic_gpus or run.provisional or keep_date(trial, run)):
         trial.begin_action("Supersede", run, at, Cause(Reason.SUPERSEDED, promise.name), promise=promise)
 
 

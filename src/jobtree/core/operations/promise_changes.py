@@ -136,6 +136,7 @@ def with_option(world: World, run: RunState, promise: Promise, option: StartOpti
             window_aligned=False,
             beacon=None,
             recalls=(),
+            held=False,
         )
     source = world.policy.beacon
     return msgspec.structs.replace(
@@ -150,6 +151,7 @@ def with_option(world: World, run: RunState, promise: Promise, option: StartOpti
         window_aligned=option.window_aligned,
         keeps_budget=True,
         recalls=option.recalls,
+        held=False,
         beacon=None if source is None else (source.name, source.round_known_by(option.at)),
     )
 
@@ -235,6 +237,50 @@ def ordered_behind_all(world: World, runs: Sequence[RunState], promises: Sequenc
 def search_from(world: World, promise: Promise) -> int:
     """The earliest date to search: a promise that failed is put off by ``maxNotice``, as when it failed."""
     return world.now + world.policy.max_notice_ms if promise.has_failed_by(world.now) else 0
+
+
+def keep_date(trial: Trial, run: RunState) -> bool:
+    """Keeps the firm date of a Run that starts before it, for the nodes on which it runs (R7).
+
+    Its leases and its promise count once: the leases until the date, the promise from then on. Returns False
+    where there is no such date, or no room for the promise beside others.
+    """
+    world, promise, shape = trial.world, run.promise, run.shape
+    if promise is None or promise.at is None or shape is None or promise.at <= world.now:
+        return False
+    if run.gang or shape.malleable or shape.spares or is_conditional(world, promise):
+        return False
+    checkpoint = trial.checkpoint()
+    cause = Cause(Reason.STARTED_EARLY, promise.name)
+    after = held_promise(world, run, promise)
+    trial.begin_action("Move", run, world.now, cause, promise=after)
+    others = {
+        run_key
+        for name, _ in after.domain_gpus
+        for run_key in world.fleet.flavor(run.flavor).domains[name].promises
+    }
+    if all(broken_reason(world, world.runs[run_key]) is None for run_key in sorted({run.key, *others})):
+        return True
+    trial.rollback(checkpoint)
+    return False
+
+
+def held_promise(world: World, run: RunState, promise: Promise) -> Promise:
+    """Returns a promise as the Run holds it that runs before its date, where it runs."""
+    domain_gpus = domains_of_leases(world, run)
+    return msgspec.structs.replace(
+        promise, domain_gpus=domain_gpus, disruption=NO_DISRUPTION, recalls=(), held=True
+    )
+
+
+def domains_of_leases(world: World, run: RunState) -> tuple[tuple[str, int], ...]:
+    """Returns the GPUs that a Run uses in each domain, by name."""
+    gpus: dict[str, int] = {}
+    for lease in run.leases.values():
+        for node, mask in lease.slots:
+            name = world.fleet.domain_by_node[node].name
+            gpus[name] = gpus.get(name, 0) + mask.bit_count()
+    return tuple(sorted(gpus.items()))
 
 
 def stop_keeping_budget(trial: Trial, run: RunState, at: int) -> None:
@@ -329,7 +375,7 @@ def broken_reason_and_certainty(world: World, run: RunState) -> tuple[Reason | N
         return None, True
     at, crowded = max(promise.at, world.now), None
     domains = world.fleet.flavor(promise.flavor).domains
-    for name, _ in promise.domain_gpus:
+    for name, _ in promise.domain_gpus if not promise.held else ():
         if name not in domains:
             return Reason.NODES_LOST, False
         if not keeps_promise(world, domains[name], promise):

@@ -20,6 +20,7 @@ from jobtree.core.operations.payer_changes import (
     keeps_other_promises,
     newest_first,
 )
+from jobtree.core.operations.promise_changes import keep_date
 from jobtree.core.operations.trial import Trial
 from jobtree.core.runs.run_state import PodSlots, RunState
 from jobtree.core.world.world import World
@@ -286,9 +287,16 @@ def requeue(trial: Trial, run: RunState, at: int, cause: Cause, reason: ClosureR
 
 
 def end_if_in_the_way(trial: Trial, run: RunState) -> None:
-    """Ends provisional work whose promise has moved later, if other promises cannot be kept beside it."""
+    """Ends provisional work whose promise has moved later, if other promises cannot be kept beside it.
+
+    A Run that runs early and is not provisional holds the new date too, or gives up its promise (R7).
+    """
+    promise = run.promise
     if run.provisional and run.phase == "Running" and not keeps_other_promises(trial.world, run):
         requeue(trial, run, trial.world.now, Cause(Reason.RECLAIMED), "Reclaimed")
+    elif run.keeps_date and promise is not None and not promise.held and not keep_date(trial, run):
+        cause = Cause(Reason.SUPERSEDED, promise.name)
+        trial.begin_action("Supersede", run, trial.world.now, cause, promise=promise)
 
 
 def close_all(trial: Trial, leases: Sequence[GpuLease], at: int, reason: ClosureReason) -> None:

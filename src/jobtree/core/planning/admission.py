@@ -83,15 +83,15 @@ def start_or_promise(trial: Trial, run: RunState, hints: AdmissionHints) -> Verd
         if start() or start_before_family(trial, run, start):
             return None
     causes = tuple(refusal_causes(trial, run, shape, flavor, pod_size))
+    moved_others = False
     if run.promise is None:
-        make_best_promise(trial, run, shape, pod_size)
-    elif (
-        trial.world.should_search_date(run)
-        and not hints.is_known_dateless(run)
-        and not promise_before_family(trial, run, pod_size)
-        and not find_date(trial, run, pod_size)
-    ):
-        hints.record_dateless(run)
+        moved_others = make_best_promise(trial, run, shape, pod_size)
+    elif trial.world.should_search_date(run) and not hints.is_known_dateless(run):
+        moved_others = promise_before_family(trial, run, pod_size)
+        if not moved_others and not find_date(trial, run, pod_size):
+            hints.record_dateless(run)
+    if moved_others and flavor is not None and start():
+        return None  # beside its own promise, now that those of the family have moved
     if flavor is not None and start_interim(trial, run, shape, flavor, pod_size):
         if run.opportunistic_gpus:
             repay_opportunistic(trial, run)  # a part of it may be funded at once (C8)
@@ -99,22 +99,27 @@ def start_or_promise(trial: Trial, run: RunState, hints: AdmissionHints) -> Verd
     return Verdict("Reserved", causes)
 
 
-def make_best_promise(trial: Trial, run: RunState, shape: GangShape, pod_size: int) -> None:
-    """Promises the Run its earliest start: beside all promises, before the family, or after a recall."""
+def make_best_promise(trial: Trial, run: RunState, shape: GangShape, pod_size: int) -> bool:
+    """Promises the Run its earliest start: beside all promises, before the family, or after a recall.
+
+    Returns whether promises of the family moved for it.
+    """
     checkpoint = trial.checkpoint()
     start = StartAttempt(trial, run, shape.min, pod_size, after_notice=True)
     options = recall_options(trial, [run], start.recall)
 
-    def promise_beside_others() -> None:
-        if not promise_before_family(trial, run, pod_size):
-            make_promise(trial, run, pod_size)
+    def promise_beside_others() -> bool:
+        if promise_before_family(trial, run, pod_size):
+            return True
+        make_promise(trial, run, pod_size)
+        return False
 
-    promise_beside_others()
+    moved_others = promise_beside_others()
     if is_preferred(trial.world, options, run.promise):
         trial.rollback(checkpoint)
         undated = empty_promise(trial.world, run, pod_size, run, run.reservations_made + 1)
-        if not promise_after_recall(trial, [run], [undated], options):
-            promise_beside_others()
+        moved_others = not promise_after_recall(trial, [run], [undated], options) and promise_beside_others()
+    return moved_others
 
 
 def start_funded(  # noqa: PLR0913, PLR0917  whose, of what shape, where, and who may help

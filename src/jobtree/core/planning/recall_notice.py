@@ -62,8 +62,8 @@ def slice_and_payers(world: World, run: RunState) -> tuple[DomainGpus, FundingSp
 
 def noticed_at(world: World, run: RunState) -> int:
     """Returns when a Run that is told now has had its notice, counted from its own start at the earliest."""
-    told = max(world.now, run.since or 0)
-    return max(told + draw_notice_ms(world.policy, run.checkpoint_ms), run.reclaimable_from or 0)
+    at = max(world.now, run.since or 0) + draw_notice_ms(world.policy, run.checkpoint_ms)
+    return at if run.is_reclaimable_at(at) else max(at, run.reclaimable_from or 0)
 
 
 def promise_after_recall(

@@ -10,7 +10,7 @@ from jobtree.core.funding.cover import funding_refusals
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.reasons import Cause, Reason
 from jobtree.core.operations.gang_layout import GangLayout
-from jobtree.core.operations.promise_changes import exhausts_own_promise
+from jobtree.core.operations.promise_changes import exhausts_own_promise, keep_date
 from jobtree.core.operations.reclaim import (
     ReclaimAction,
     is_funded_without_provisional,
@@ -44,6 +44,8 @@ class StartAttempt:
         trial, run, checkpoint = self._trial, self._run, self._trial.checkpoint()
         self._begin()
         placed = GangLayout(trial, run, self._pod_size, self._now, "Start").place(self._width)
+        if placed and keep_date(trial, run):
+            return True
         if not placed or self._costs_firm_date():
             trial.rollback(checkpoint)
             return False

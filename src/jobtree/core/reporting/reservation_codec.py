@@ -16,6 +16,7 @@ from jobtree.api.schema.quantities import (
 from jobtree.core.funding.conditional_promise import owners_counted_on
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.promise import Disruption, Promise, PromiseSlip
+from jobtree.core.operations.promise_changes import held_promise
 from jobtree.core.reporting.reservation_forecast import ReservationForecast, forecast
 from jobtree.core.reporting.stage_gang_forecast import joint_forecast
 from jobtree.core.runs.run_state import RunState
@@ -239,8 +240,9 @@ def promise_from_reservation(reservation: wire.Reservation, run: RunState, stage
 def load_promise(world: World, reservation: wire.Reservation, run: RunState, stage: str = "") -> None:
     """Loads the promise that a pending Reservation holds for its Run, or for one of its stages."""
     promise = promise_from_reservation(reservation, run, stage)
-    world.put_promise(run, promise)
-    load_first_estimate(world, reservation, run.key)
+    runs_paid = bool(run.leases) and not (run.provisional or run.opportunistic_gpus)
+    world.put_promise(run, held_promise(world, run, promise) if runs_paid else promise)
+    load_first_estimate(world, reservation, run.key, run.since)
     terms = terms_of(reservation, stage)
     idle = terms.idle if terms else None
     if idle is not None:

@@ -56,6 +56,8 @@ def forecast(world: World, run: RunState) -> ReservationForecast:
     assert promise is not None
     if promise.at is None:
         return undated_forecast(world, run, promise)
+    if run.keeps_date:
+        return ReservationForecast(deficit=0, funding_deficit=0, remedies=(), odds={})
     start = start_forecast(world, run, promise)
     terms = (world, run, promise.width, promise.pod_size, start.promise_case.at, promise.precedence)
     _, lacking = funding_at(*terms, only=payers_in_slice(world, run, promise), recall=False)

@@ -414,13 +414,21 @@ class RunState:
 
     @property
     def interim_until(self) -> int | None:
-        """When interim work gets what it is promised, or ends: the date of its promise (R6)."""
-        is_interim = self.since is not None and (self.provisional or bool(self.opportunistic_gpus))
-        return self.promise.at if is_interim and self.promise is not None else None
+        """When a Run that runs before its date gets what it is promised: the date of its promise (R6, R7)."""
+        at = self.promise.at if self.promise is not None else None
+        if self.since is None or at is None:
+            return None
+        return at if self.since < at or self.provisional or self.opportunistic_gpus else None
 
     @property
     def _has_shared_leases(self) -> bool:
         return any(lease.class_ == "Shared" for lease in self.leases.values())
+
+    @property
+    def keeps_date(self) -> bool:
+        """Whether it runs, paid and not provisionally, and its promise is not due yet (R7)."""
+        running = self.phase == "Running" and self.promise is not None
+        return running and not self.provisional and not self.opportunistic_gpus
 
     @property
     def recallable_from(self) -> int | None:

@@ -7,6 +7,8 @@ listed too: they are reclaimed when the promise is due whose slots or budget the
 
 from bisect import bisect_left, insort
 
+import msgspec
+
 from jobtree.core.accounts.budget_index import BudgetIndex
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.promise import Precedence, Promise
@@ -39,12 +41,17 @@ class PromiseIndex:
                 if key in self._budgets.envelopes:
                     self._budgets.envelopes[key].count_return(sign)
         run.set_promise(promise)
-        if run.provisional:  # it ends when its promise is due, if not before
+        if run.leases:  # their end depends on it
             self.invalidate_profiles(run)
+
+    def release(self, run: RunState) -> None:
+        """Counts a promise by itself again that leases held: these end, or become opportunistic."""
+        if run.promise is not None and run.promise.held:
+            self.set(run, msgspec.structs.replace(run.promise, held=False))
 
     def _index(self, promise: Promise, *, present: bool) -> None:
         domains = self._fleet.flavor(promise.flavor).domains_of_slice(promise.domain_gpus)
-        for domain in domains:
+        for domain in domains if not promise.held else ():
             domain.set_promise(promise.run_key, promise if present else None)
         envelopes = self._budgets.envelopes
         if promise.at is None:
@@ -94,7 +101,9 @@ class PromiseIndex:
         """Adds the promises that count on a domain which has just been added."""
         for run in self._runs.values():
             promise = run.promise
-            if promise and promise.flavor == domain.flavor and domain.name in dict(promise.domain_gpus):
+            if promise is None or promise.held or promise.flavor != domain.flavor:
+                continue
+            if domain.name in dict(promise.domain_gpus):
                 domain.set_promise(run.key, promise)
 
     def update_provisional(self, run: RunState) -> bool:

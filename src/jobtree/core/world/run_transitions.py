@@ -27,6 +27,8 @@ class RunTransitions:
             if phase in FINISHED:
                 self._relations.recheck_dependents(run.key)
         run.begin_attempt(action)
+        if action.kind in REQUEUES or action.kind == "Demote":
+            self._indexes.promise_index.release(run)
         if action.kind == "Start":
             run.start(action.at, action.pod_size, provisional=action.provisional)
         elif action.kind in REQUEUES:

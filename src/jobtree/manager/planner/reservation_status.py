@@ -5,7 +5,7 @@ them. Promises that were made or moved come first, in the order of their dates: 
 that decides them unless there are many, and Runs that they put at risk are warned then (R11). While gangs
 start and end all the time, only ``PER_SECOND`` promises that are not due soon are written per second. Of
 promises without a date the last in creation order come first: these Runs wait longest, and a Run that starts
-before its Reservation is written needs none.
+before its Reservation is written needs none. A firm date is written all the same: the Run keeps it (R7).
 
 The expected start of a Run depends on all waiting Runs, and every decision changes some forecasts. All
 Reservations are therefore written again in rounds: when nothing is decided, and every ``BUSY_MS`` otherwise.

@@ -1,7 +1,7 @@
 """Promises on budget of the family hold against all Runs but the owner's own (C14)."""
 
 from jobtree.api.schema.quantities import HOUR, MINUTE
-from tests.unit.core.build import budget, nodes, run
+from tests.unit.core.build import budget, node, nodes, run
 from tests.unit.core.lab import Lab
 
 FAMILY = (budget("org"), budget("org:own", 16), budget("org:kin"), budget("org:third"))
@@ -76,15 +76,55 @@ def test_a_promise_that_others_can_pay_for_keeps_its_instant() -> None:
     assert (lab.promise("kin").funding, slips(lab, "kin")) == (((("org", "main"), 8),), [])
 
 
-def test_a_firm_date_within_two_hours_is_not_given_up_for_budget_of_the_family() -> None:
-    """The family's budget is free now. The Run has no checkpoint, so a recall would cost it its date."""
+def family_pays_before_a_firm_date() -> Lab:
+    """``mine`` is promised its own budget in two hours, and starts early on budget of the family."""
     lab = Lab(nodes("nv-a", 2), budget("org"), budget("org:a", 8), budget("org:b"))
-    lab.submit(run("first", "org:a", 8, max_duration="1h"))
-    lab.submit(run("mine", "org:a", 8, at=1, max_duration="1h"))
-    assert lab.promised_at("mine") == HOUR
+    lab.submit(run("first", "org:a", 8, max_duration="2h"))
+    lab.submit(run("mine", "org:a", 8, at=1, max_duration="3h"))
+    assert lab.promised_at("mine") == 2 * HOUR
     lab.live(30 * MINUTE)
     lab.put(budget("org:b", 8))
     lab.settle()
-    assert lab.phase("mine") == "Pending"
-    lab.live(HOUR)
+    assert lab.paid("mine") == {"Shared org-b/main": 8}
+    return lab
+
+
+def test_a_firm_date_is_kept_beside_a_start_that_the_family_pays_for() -> None:
+    """R7: the Run has no checkpoint. On its date it goes on, and its own budget pays."""
+    lab = family_pays_before_a_firm_date()
+    assert (lab["mine"].provisional, lab.promised_at("mine")) == (False, 2 * HOUR)
+    lab.live(2 * HOUR)
+    assert (lab.paid("mine"), lab["mine"].promise) == ({"Owned org-a/main": 8}, None)
+    assert [reason for reason, _ in lab.endings("mine")] == ["Repaid"]
+
+
+def test_an_early_start_that_is_stopped_is_promised_its_date_again() -> None:
+    """R7: an owner takes back its budget, and the only node that is left."""
+    lab = family_pays_before_a_firm_date()
+    lab.submit(run("later", "org:a", 8, at=30 * MINUTE))
+    lab.submit(run("own", "org:b", 8, at=31 * MINUTE, max_duration="1h"))
+    lab.live(36 * MINUTE)
+    assert (lab.phase("mine"), lab.paid("own")) == ("Pending", {"Owned org-b/main": 8}), lab.story
+    assert (lab.promised_at("mine"), slips(lab, "mine")) == (2 * HOUR, [])
+    lab.live(2 * HOUR)
     assert lab.paid("mine") == {"Owned org-a/main": 8}
+
+
+def test_an_early_start_that_loses_its_node_is_promised_its_date_again() -> None:
+    lab = family_pays_before_a_firm_date()
+    (place,) = lab.on("mine")
+    lab.put(node(place, failed=True))
+    lab.settle()
+    assert (lab.phase("mine"), lab.promised_at("mine")) == ("Pending", 2 * HOUR)
+    lab.live(2 * HOUR)
+    assert lab.paid("mine") == {"Owned org-a/main": 8}
+
+
+def test_no_younger_run_is_promised_what_an_early_start_may_need_on_its_date() -> None:
+    """``mine`` ends after 3.5 hours, but if it is stopped before its date, only after 5 hours."""
+    lab = family_pays_before_a_firm_date()
+    lab.submit(run("other", "org:b", 8, at=30 * MINUTE, max_duration="10h"))
+    lab.submit(run("later", "org:a", 8, at=31 * MINUTE))
+    assert lab.promised_at("later") == 5 * HOUR
+    lab.live(2 * HOUR)
+    assert lab.promised_at("later") is not None

@@ -47,7 +47,7 @@ def family_pays_early() -> Lab:
 def test_a_firm_promise_is_kept_while_the_family_pays_for_an_early_start() -> None:
     lab = family_pays_early()
     assert (lab.phase("mine"), lab.paid("mine")) == ("Running", {"Shared org-b/main": 8})
-    assert (lab["mine"].provisional, lab.promised_at("mine")) == (True, 2 * HOUR)
+    assert (lab["mine"].provisional, lab.promised_at("mine")) == (False, 2 * HOUR)
 
 
 def test_a_confirmed_run_is_paid_by_whom_it_was_promised() -> None:

@@ -26,7 +26,7 @@ def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reservation_status, "PER_IDLE_TURN", 2)
 
 
-def crowd(waiting: list[str] = WAITING, lasts: str = "1h") -> Server:
+def crowd(waiting: list[str] = WAITING, lasts: str = "1h", owner: str = "org") -> Server:
     """Returns a server on which one Run holds all GPUs, and others wait for them."""
     server = Server()
     put_policy(server, TEMPLATE)
@@ -34,7 +34,7 @@ def crowd(waiting: list[str] = WAITING, lasts: str = "1h") -> Server:
     put_budget(server, "org", 64)
     put_run(server, "holder", "org", 8, max_duration=lasts)
     for name in waiting:
-        put_run(server, name, "org", 8, max_duration=lasts)
+        put_run(server, name, owner, 8, max_duration=lasts)
     return server
 
 
@@ -84,7 +84,9 @@ def test_earliest_promises_are_written_first_and_runs_name_only_these() -> None:
 
 
 def test_no_reservation_is_written_when_the_run_starts_first() -> None:
-    server = crowd()
+    """Its date is conditional: a Run keeps a firm one when it starts (R7)."""
+    server = crowd(owner="org:kin")
+    put_budget(server, "org:kin", 1)
     manager = Manager(server)
     manager.turn()
     kubelets(server)
