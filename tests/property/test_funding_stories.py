@@ -208,7 +208,8 @@ def test_owner_that_waited_for_room_recalls_although_a_payer_of_other_nodes_has_
     ]
     assert cluster.lab.reasons("owner") == ["NoFreeSlots"]
     cluster.add_node(FleetNode("d0", "nv-d", 8))
-    assert cluster.lab.endings("big") == [("Recalled", 0), ("Reclaimed", 0)]
+    cluster.lab.sweep()
+    assert cluster.lab.endings("big") == [("Recalled", 5 * MINUTE), ("Reclaimed", 5 * MINUTE)]
     assert cluster.lab.paid("owner") == {"Owned org-a-y/main": 4}
     cluster.check_rebuilt_worlds()
 

@@ -111,6 +111,11 @@ class Lab:
             self.advance(due - T0)
         self.advance(offset)
 
+    def sweep(self) -> None:
+        """Let time pass until the next instant of a sweep (R14)."""
+        interval = self.world.policy.sweep_ms
+        self.live((self.world.now // interval + 1) * interval - T0)
+
     def finish(self, *names: str, succeeded: bool = True) -> Plan:
         for name in names:
             self.world.finish((NAMESPACE, name), succeeded=succeeded, at=self.world.now)

@@ -66,6 +66,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     peace_ms: int = 2 * HOUR
     restart_cost_ms: int = 5 * MINUTE
     keep_idle_ms: int = 8 * HOUR
+    sweep_ms: int = 5 * MINUTE
     max_grace_ms: int = 5 * MINUTE
     node_grace_ms: int = 2 * MINUTE
     default_template: PodTemplate | None = None
@@ -105,6 +106,7 @@ class PolicySpec(Wire):
     peace: Duration = "2h"
     restart_cost: Duration = "5m"
     keep_idle: Duration = "8h"
+    sweep: Duration = "5m"
     max_grace: Duration = "5m"
     node_grace: Duration = "2m"
     default_template: PodTemplate | None = None
@@ -164,6 +166,7 @@ def build_policy(spec: PolicySpec, where: str) -> Policy:
         peace_ms=parse_duration(spec.peace),
         restart_cost_ms=parse_duration(spec.restart_cost),
         keep_idle_ms=parse_duration(spec.keep_idle),
+        sweep_ms=parse_duration(spec.sweep),
         max_grace_ms=parse_duration(spec.max_grace),
         node_grace_ms=parse_duration(spec.node_grace),
         default_template=spec.default_template,
@@ -221,6 +224,8 @@ def _problems(policy: Policy, spec: PolicySpec) -> Iterator[Problem]:
             yield Problem(field, written, "must be at most 1, the rate of an active GPU")
     if policy.min_notice_ms > policy.max_notice_ms:
         yield Problem("spec.minNotice", spec.min_notice, f"must be at most maxNotice ({spec.max_notice})")
+    if policy.sweep_ms <= 0:
+        yield Problem("spec.sweep", spec.sweep, "must be more than 0")
     if policy.beacon is not None and policy.beacon.period_ms <= 0 and spec.beacon is not None:
         yield Problem("spec.beacon.period", spec.beacon.period, "must be more than 0")
     if policy.beacon is not None and policy.beacon.url:

@@ -43,7 +43,9 @@ def start_before_family(trial: Trial, run: RunState, attempt: Callable[[], bool]
 def may_start_before_family(world: World, run: RunState) -> bool:
     """Whether the owner's budget and the free GPUs might suffice if the family were promised neither."""
     shape = run.shape
-    if shape is None or world.fleet.flavor(run.flavor).free < shape.min or not gangs_in_the_way(world, run):
+    if shape is None or world.fleet.flavor(run.flavor).free < shape.min or not world.considers_recalls(run):
+        return False
+    if not gangs_in_the_way(world, run):
         return False
     charges = (
         charge_before_family(world, run, envelope) for envelope in own_envelopes(world, run, world.now)

@@ -84,9 +84,11 @@ def reclaim_actions(
 ) -> list[ReclaimAction]:
     """Ends provisional work that uses budget reserved for the Run, then opportunistic work, newest first.
 
-    Runs that are safe only shrink. With ``after_notice``, promised starts are not protected any more.
+    What is paid in part is looked at as R14 says. Runs that are safe only shrink. With ``after_notice``,
+    promised starts are not protected any more.
     """
     world, actions = trial.world, list(provisional_reclaims(trial, run, at))
+    considers_recalls = world.considers_recalls(run)
     if world.fleet.flavor(run.flavor).opportunistic_slots:
         opportunistic = [
             lease
@@ -95,6 +97,7 @@ def reclaim_actions(
             if lease.role == "Opportunistic"
             and lease.flavor == run.flavor
             and (after_notice or world.runs[lease.run_key].is_reclaimable_at(at))
+            and (considers_recalls or not is_paid_in_part(world.runs[lease.run_key]))
         ]
         widths: dict[RunKey, int] = {}  # of malleable Runs, after the actions listed so far
         actions += [
@@ -103,6 +106,11 @@ def reclaim_actions(
             for action in opportunistic_reclaims(trial, lease, at, widths, safe)
         ]
     return actions
+
+
+def is_paid_in_part(run: RunState) -> bool:
+    """Whether funded GPUs end with the opportunistic ones of this Run, its own or of its gang (C13, J3)."""
+    return run.opportunistic_gpus > 0 and (run.is_partly_opportunistic or bool(run.gang))
 
 
 def provisional_reclaims(trial: Trial, run: RunState, at: int) -> Iterator[ReclaimAction]:

@@ -186,17 +186,6 @@ class Trial:
                 run_keys.update(self._under_quota(entry.lease.run_key))
         return run_keys
 
-    def freed_domains(self) -> dict[str, Domain]:
-        """Domains in which leases closed, by name."""
-        domains = self.world.fleet.domain_by_node
-        return {
-            domains[node].name: domains[node]
-            for entry in self._journal
-            if isinstance(entry, LeaseClosed)
-            for node, _ in entry.posted.lease.slots
-            if node in domains
-        }
-
     def _under_quota(self, run_key: RunKey) -> Iterator[RunKey]:
         """Runs with a promise that share a quota with this one."""
         run, run_graph = self.world.runs[run_key], self.world.run_graph

@@ -21,7 +21,7 @@ from jobtree.core.model.gang_shape import GangShape
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.promise import Precedence
 from jobtree.core.operations.family_promises import gangs_in_the_way, may_start_before_family
-from jobtree.core.operations.reclaim import recallable_leases
+from jobtree.core.operations.reclaim import is_paid_in_part, recallable_leases
 from jobtree.core.planning.recall_capacity import RecallCapacity, RecallKey
 from jobtree.core.runs.notice import min_provisional_ms
 from jobtree.core.runs.run_state import RunState
@@ -73,7 +73,7 @@ class AdmissionPrefilter:
             world.recheck_all_promises
             or world.has_edited_payers(signature.owner, signature.flavor, signature.sponsors)
             or flavor.biggest_node != signature.biggest_node
-            or self._has_partly_opportunistic(flavor)
+            or (world.sweep_due and self._has_partly_opportunistic(flavor))
         ):
             return FOREVER
         if signature.dateless is not None and world.provisional_runs:
@@ -81,7 +81,11 @@ class AdmissionPrefilter:
         payers = payers_of_owner(
             world.budgets, signature.owner, signature.flavor, signature.sponsors
         ).candidates
-        recallable = sum(self._recallable_from(payer.envelope) for payer in payers if payer.tier == 0)
+        recallable = (
+            sum(self._recallable_from(payer.envelope) for payer in payers if payer.tier == 0)
+            if world.sweep_due
+            else 0
+        )
         if not signature.lacks_room_only:
             return sum(max(0, payer.envelope.account.free_charge()) // MILLI for payer in payers) + recallable
         if recallable or flavor.opportunistic_slots:
@@ -130,8 +134,10 @@ class AdmissionPrefilter:
             return True
         if self._may_start_before_family(run, shape, flavor, pod_size):
             return True
-        return self._has_partly_opportunistic(flavor) and self._recall_may_suffice(
-            run, shape, flavor, pod_size
+        return (
+            self._world.considers_recalls(run)
+            and self._has_partly_opportunistic(flavor)
+            and self._recall_may_suffice(run, shape, flavor, pod_size)
         )
 
     def _may_start_before_family(
@@ -164,9 +170,8 @@ class AdmissionPrefilter:
         if shape is None or flavor is None or not self._bounds_apply(run):
             return True
         pod_size = shape.pod_size(flavor.biggest_node)
-        recall_key = (
-            self._recall_capacity.all_recallable(run) if self._has_partly_opportunistic(flavor) else None
-        )
+        paid_in_part = self._world.considers_recalls(run) and self._has_partly_opportunistic(flavor)
+        recall_key = self._recall_capacity.all_recallable(run) if paid_in_part else None
         return self._fits(run, shape, self._placement_key_without(run, shape, flavor, pod_size, recall_key))
 
     def may_start_by_recall(self, run: RunState) -> bool:
@@ -210,9 +215,7 @@ class AdmissionPrefilter:
         if cached is None:
             runs = (self._world.runs[order[1:]] for order in self._world.queue)
             cached = self._partly_opportunistic[flavor.name] = any(
-                run.flavor == flavor.name
-                and (run.is_partly_opportunistic or (run.opportunistic_gpus and run.gang))
-                for run in runs
+                run.flavor == flavor.name and is_paid_in_part(run) for run in runs
             )
         return cached
 
@@ -274,7 +277,9 @@ class AdmissionPrefilter:
         )
 
     def _recallable_by(self, run: RunState) -> int:
-        """GPUs that the Run's owner pays for other owners of the family."""
+        """GPUs that the Run's owner pays for other owners of the family, if it may recall them (R14)."""
+        if not self._world.considers_recalls(run):
+            return 0
         key = (run.owner, run.flavor)
         cached = self._recallable_gpus.get(key)
         if cached is None:

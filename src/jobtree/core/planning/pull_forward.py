@@ -1,8 +1,8 @@
 """Moves a promise earlier where only provisional work is in its way (R5, R6).
 
 Runs end before they must, and provisional Runs use what they leave. A promise that was made for a late end
-would wait for its date, while small work comes and goes on the nodes that a gang needs as a whole. So when a
-lease ends in a domain that then has a node's worth of free GPUs, the promises on this domain are checked in
+would wait for its date, while small work comes and goes on the nodes that a gang needs as a whole. So in a
+sweep (R14), in each domain with a node's worth of free GPUs, the promises on this domain are checked in
 order. If a Run could start at once without the provisional work, it is promised the instant at which all of
 that has had its notice. Nothing else ends, no more GPUs are reclaimed than were free, and all other promises
 are kept.
@@ -20,7 +20,12 @@ from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.promise import NO_DISRUPTION, Promise
 from jobtree.core.model.reasons import Cause, Reason
 from jobtree.core.operations.payer_changes import keeps_other_promises
-from jobtree.core.operations.promise_changes import broken_reason, replace_promise, with_option
+from jobtree.core.operations.promise_changes import (
+    broken_reason,
+    payers_can_pay,
+    replace_promise,
+    with_option,
+)
 from jobtree.core.operations.trial import Trial
 from jobtree.core.planning.activation import resolve_all
 from jobtree.core.runs.notice import provisional_notice_ms
@@ -34,14 +39,21 @@ MAX_PROMISES = 16  # promises checked in each domain, oldest first: each costs a
 def pull_promises_forward(trial: Trial) -> None:
     """Promises an earlier start to Runs that wait only for provisional work to end."""
     world = trial.world
-    if not world.provisional_runs:
+    if not world.sweep_due or not world.provisional_runs:
         return
     provisional = (world.runs[key] for key in world.provisional_runs)
     pull_to = world.now + max(provisional_notice_ms(world.policy, run.checkpoint_ms) for run in provisional)
-    for _, domain in sorted(trial.freed_domains().items()):
+    for domain in promised_domains(world):
         for promise in islice(pull_candidates(world, domain, pull_to), MAX_PROMISES):
             if pull_promise_to(trial, world.runs[promise.run_key], promise, pull_to):
                 break
+
+
+def promised_domains(world: World) -> list[Domain]:
+    """The domains on which promises count, by flavor and name."""
+    flavors = world.fleet.flavors.values()
+    promised = (domain for flavor in flavors for domain in flavor.domains.values() if domain.promises)
+    return sorted(promised, key=attrgetter("flavor", "name"))
 
 
 def pull_candidates(world: World, domain: Domain, pull_to: int) -> Iterator[Promise]:
@@ -70,13 +82,22 @@ def pull_promise_to(trial: Trial, run: RunState, promise: Promise, at: int) -> b
         after = replace_promise(
             trial, run, promise, with_option(world, run, promise, option), Reason.RESERVED
         )
-        if could_start(trial, run, after) and all(
-            broken_reason(world, world.runs[run_key]) is None
-            for run_key in (run.key, *runs_with_promises_beside(world, run, option))
-        ):
+        beside = runs_with_promises_beside(world, run, option) | {run.key}
+        if could_start(trial, run, after) and all(is_kept_as_paid(world, world.runs[key]) for key in beside):
             return True
     trial.rollback(checkpoint)
     return False
+
+
+def is_kept_as_paid(world: World, run: RunState) -> bool:
+    """Whether the promise of a Run can be kept, and each of its payers can pay its share.
+
+    Other payers might pay instead, but perhaps for one such promise only, and those of the family may recall.
+    """
+    promise = run.promise
+    if broken_reason(world, run) is not None:
+        return False
+    return promise is None or promise.at is None or payers_can_pay(world, run, promise)
 
 
 def could_start(trial: Trial, run: RunState, promise: Promise) -> bool:

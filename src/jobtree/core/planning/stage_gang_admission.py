@@ -159,6 +159,8 @@ def start_gang_at_widths(
 
     if attempt() or reclaim():
         return True
+    if not any(map(trial.world.considers_recalls, flavor_members)):
+        return False
     if not any(gang_funding_refusals(trial, members, widths, anywhere=True)):
         return False
     recalls = [action for run in flavor_members for action in recall_actions(trial, run, now)]

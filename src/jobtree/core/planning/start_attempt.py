@@ -100,7 +100,9 @@ class StartAttempt:
         return reclaim_actions(self._trial, self._run, self._now, self._safe, after_notice=self._after_notice)
 
     def recall(self) -> bool:
-        """Starts with recalled family charges (C11), if the Run lacks budget and not only room."""
+        """Starts with recalled family charges (C11, R14), if the Run lacks budget and not only room."""
+        if not self._world.considers_recalls(self._run):
+            return False
         if not self._after_notice:
             self._safe = runs_with_notice(self._trial, [self._run], self._now)
         if not funding_refusals(

@@ -35,6 +35,7 @@ class FlavorPool:
         "queue_checked_generation",
         "reconsider_generation",
         "spare_slots",
+        "swept_generation",
     )
 
     def __init__(self, name: str) -> None:
@@ -52,6 +53,7 @@ class FlavorPool:
         self.growth_checked_generation = -1  # all growth candidates
         self.queue_checked_generation = -1  # all active waiting Runs
         self.inactive_checked_generation = -1  # all inactive waiting Runs
+        self.swept_generation = -1  # what others would have to give back (R14)
         self._largest: dict[PodDemand, int] = {}
         self._sizes: dict[int, int] = {}  # nodes by their GPUs
 

@@ -20,6 +20,7 @@ class PendingChanges:
         self.domains_that_shrank: set[str] = set()  # domains that lost GPUs
         self.promises_to_check: set[RunKey] = set()  # their nodes or payers changed
         self.recheck_all_promises = False  # objects are read for the first time, or who may pay changed
+        self.sweep_due = False  # what others would have to give back is looked at for all Runs (R14)
         self.is_loaded = False  # all objects that existed at the start were read: a later one is a change
         self.date_search_generation = 0  # counts events that could give a date to any promise without one
 
@@ -35,6 +36,23 @@ class PendingChanges:
         else:
             self.recheck_all_promises = True
 
+    def begin_sweep(self) -> None:
+        """Has the next plan consider every waiting Run, with what others would have to give back (R14)."""
+        self.sweep_due = True
+        for flavor in self._fleet.flavors.values():
+            flavor.reconsider_generation += 1
+
+    def record_sweep(self) -> None:
+        """Records that a plan has looked at everything; the actions of this plan are changes since."""
+        for flavor in self._fleet.flavors.values():
+            flavor.swept_generation = flavor.reconsider_generation
+
+    def since_sweep(self) -> bool:
+        """Whether anything has changed since the last sweep that could let a waiting Run start."""
+        return any(
+            flavor.swept_generation != flavor.reconsider_generation for flavor in self._fleet.flavors.values()
+        )
+
     def clear(self) -> None:
         """Forgets the changes that a plan has dealt with, when its actions are applied.
 
@@ -45,4 +63,5 @@ class PendingChanges:
         self.domains_that_shrank.clear()
         self.promises_to_check.clear()
         self.recheck_all_promises = False
+        self.sweep_due = False
         self.is_loaded = True

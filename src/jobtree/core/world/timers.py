@@ -33,6 +33,7 @@ class TimerKind(IntEnum):
     RECALL = 7
     REPAY = 8
     IDLE = 9
+    SWEEP = 10
 
 
 Subject = tuple[TimerKind, str, str]  # the kind, and a key of two strings
@@ -45,6 +46,7 @@ class TimerQueue:
         self, now: int, runs: dict[RunKey, RunState], run_graph: RunGraph, fleet: Fleet, budgets: BudgetIndex
     ) -> None:
         self.now = now  # the present instant; World advances it
+        self._sweep_at: int | None = None
         self._runs = runs
         self._run_graph = run_graph
         self._fleet = fleet
@@ -87,6 +89,18 @@ class TimerQueue:
 
     def schedule_node(self, name: str) -> None:
         self._schedule((TimerKind.NODE, name, ""))
+
+    def schedule_sweep(self, at: int | None) -> None:
+        """Schedules the next sweep (R14); None: there is nothing to look at."""
+        self._sweep_at = at
+        self._schedule((TimerKind.SWEEP, "", ""))
+
+    def take_sweep(self) -> bool:
+        """Returns whether a sweep has become due, and schedules none until the next call."""
+        is_due = self._sweep_at is not None and self._sweep_at <= self.now
+        if is_due:
+            self.schedule_sweep(None)
+        return is_due
 
     def _schedule(self, subject: Subject, *, possible: bool = True) -> None:
         """Schedules a subject if it has an instant; the caller may know already that it has none."""
@@ -166,6 +180,9 @@ class TimerQueue:
         run = self._runs.get(key)
         return self._idle_ends.get(key) if run is not None and run.waits_for_funding else None
 
+    def _sweep_instant(self, _key: tuple[str, str]) -> int | None:
+        return self._if_future(self._sweep_at)
+
     def _follow_instant(self, key: RunKey) -> int | None:
         """Returns when a waiting Run fails because an upstream Run failed."""
         run = self._runs.get(key)
@@ -202,6 +219,7 @@ INSTANTS: dict[TimerKind, Callable[[TimerQueue, tuple[str, str]], int | None]] =
     TimerKind.RECALL: TimerQueue._recall_instant,  # noqa: SLF001
     TimerKind.REPAY: TimerQueue._repay_instant,  # noqa: SLF001
     TimerKind.IDLE: TimerQueue._idle_instant,  # noqa: SLF001
+    TimerKind.SWEEP: TimerQueue._sweep_instant,  # noqa: SLF001
 }
 
 

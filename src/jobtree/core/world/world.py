@@ -106,6 +106,18 @@ class World:
         """Runs whose promises may have to move, since their nodes or payers changed since the last plan."""
         return frozenset(self._changes.promises_to_check)
 
+    @property
+    def sweep_due(self) -> bool:
+        """Whether the next plan looks at what others would have to give back for every waiting Run (R14)."""
+        return self._changes.sweep_due
+
+    def considers_recalls(self, run: RunState) -> bool:
+        """Whether a plan looks at what others would have to give back for this Run (R14).
+
+        It does so when the Run arrives, which then has no Reservation, or was edited, and in a sweep.
+        """
+        return run.promise is None or self.sweep_due or run.key in self.edited_runs
+
     # Events: nodes and foreign pods
 
     def put_node(self, node: Node) -> None:
@@ -194,6 +206,8 @@ class World:
             self.fleet.flavor(envelope.spec.flavor).reconsider_generation += 1
         self.node_lifecycle.fail_overdue()
         self.run_queue.process_due()
+        if self.timers.take_sweep():
+            self._changes.begin_sweep()
 
     # Events: Runs and their promises
 
@@ -290,6 +304,8 @@ class World:
     def begin_plan(self, plan: Plan) -> None:
         """Forgets the Runs to check; those that the plan's actions add are for the next plan."""
         self.runs_to_check.clear()
+        if self.sweep_due:
+            self._changes.record_sweep()
         for flavor in map(self.fleet.flavor, plan.growth_exhausted):
             flavor.growth_checked_generation = flavor.reconsider_generation
         for flavor in map(self.fleet.flavor, plan.queue_exhausted):
@@ -341,6 +357,16 @@ class World:
         self.budgets.edited_envelopes.clear()
         self._changes.clear()
         self.idle_budget.update()
+        self._schedule_sweep()
+
+    def _schedule_sweep(self) -> None:
+        """Schedules a sweep at the next multiple of its interval, if Runs wait and anything has changed.
+
+        A world that is loaded again cannot know that nothing has changed, and sweeps once more.
+        """
+        interval_ms = self.policy.sweep_ms
+        wanted = self.queue and self._changes.since_sweep()
+        self.timers.schedule_sweep((self.now // interval_ms + 1) * interval_ms if wanted else None)
 
     def _record_verdicts(self, plan: Plan) -> None:
         for key, verdict in plan.verdicts.items():

@@ -69,6 +69,7 @@ def test_a_window_that_is_not_open_yet_does_not_pay() -> None:
 def test_a_waiting_run_starts_when_a_window_opens() -> None:
     lab = Lab(nodes("nv-a", 1), budget("org", envelope(8, start=HOUR)))
     lab.submit(run("r", "org", 8))
+    lab.sweep()
     assert lab.world.timers.next_instant() == T0 + HOUR
     lab.advance(HOUR)
     assert lab.phase("r") == "Running"

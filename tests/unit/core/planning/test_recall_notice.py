@@ -59,7 +59,7 @@ def test_nobody_stops_if_the_owners_run_is_cancelled_in_time() -> None:
 def test_nobody_stops_if_other_gpus_come_free_meanwhile() -> None:
     lab = recalled()
     lab.put(node("nv-a-99", domain="nv-a"))
-    lab.settle()
+    lab.sweep()
     assert (lab.paid("own"), lab.phase("kin")) == ({"Owned org-own/main": 8}, "Running")
 
 

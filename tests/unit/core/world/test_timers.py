@@ -32,7 +32,8 @@ def running(name: str = "r", **fields: Any) -> Lab:  # noqa: ANN401  fields of a
 
 
 def first(lab: Lab) -> tuple[TimerKind, int] | None:
-    """Returns the kind and the instant (after T0) of the first timer."""
+    """Returns the kind and the instant (after T0) of the first timer, sweeps aside."""
+    lab.world.timers.schedule_sweep(None)
     timer = lab.world.timers.next_due(1 << 62)
     return None if timer is None else (timer[1][0], timer[0] - T0)
 
