@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine, Sequence
 import msgspec
 
 from benchmarks.live import published
+from benchmarks.live.bursts import measure_bursts
 from benchmarks.live.cluster import GPUS, Cluster, cluster
 from benchmarks.live.gangs import GangFigures, joined, measure_gangs
 from benchmarks.live.idle import measure_idle
@@ -32,6 +33,10 @@ MEMORY_MIB = Bar(1024, at_most=True)
 TAKEOVER_S = Bar(15, at_most=True)
 PODLESS_S = Bar(250, at_most=True)
 WITH_PODS_S = Bar(600, at_most=True)
+
+BURST_MS = Bar(2000, at_most=True)
+BURST_NODES = 300
+BURST_RUNS = 2_000
 
 FULL_NODES = 12_500
 FULL_PODS = 20_000
@@ -210,6 +215,19 @@ async def _published(effort: Effort, tell: Tell, *, pods: bool) -> None:
     tell(f"{number:,} two-pod gangs of 30 teams, {'with' if pods else 'without'} pods", figures)
 
 
+async def bursts(effort: Effort, tell: Tell) -> None:
+    """Measures the time to bound in one namespace while another one creates thousands of Runs."""
+    async with cluster(effort.nodes or BURST_NODES) as made:
+        number = effort.of(BURST_RUNS)
+        seen = await measure_bursts(made, number)
+    figures = [
+        Figure(f"submit to bound {when}, {part}", 1000 * percentile(seconds, percent), "ms", bar)
+        for when, seconds in (("during the burst", seen.burst), ("after a start", seen.start))
+        for part, percent, bar in (("p50", 50, None), ("p99", 99, BURST_MS))
+    ]
+    tell(f"8 GPUs beside {number:,} new Runs of another namespace", figures)
+
+
 def percentile(ordered: list[float], percent: int) -> float:
     return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
 
@@ -221,4 +239,5 @@ ROWS: dict[str, Callable[[Effort, Tell], Coroutine[None, None, None]]] = {
     "pods": with_pods,
     "gangs-5000": gangs_5000,
     "size": size,
+    "bursts": bursts,
 }

@@ -36,6 +36,11 @@ class Request(NamedTuple):
     def writes(self) -> bool:
         return self.method != "GET"
 
+    @property
+    def flow(self) -> str:
+        """The namespace and the kind of the object; empty for objects without a namespace."""
+        return "/".join(self.target.partition("/namespaces/")[2].split("/")[:2])
+
 
 class Selector(NamedTuple):
     """Selects objects of a collection; by default all in all namespaces."""

@@ -1,4 +1,4 @@
-"""Sends writes to the API server: a limited number at once, repeated where that can help.
+"""Sends writes to the API server: a limited number at once, fair to namespaces, repeated where that can help.
 
 * After a broken connection, and when the server is busy or has an error (429, 5xx), a write is sent again
   after a wait, which is at least the Retry-After.
@@ -23,6 +23,7 @@ from jobtree.kube.http.api_resources import Resource
 from jobtree.kube.http.backoff import Backoff
 from jobtree.kube.http.transport import AsyncTransport
 from jobtree.kube.watch.object_store import ObjectHead
+from jobtree.kube.write.fair_slots import FairSlots
 from jobtree.kube.write.write_gate import Gate
 
 AT_ONCE = 64
@@ -45,7 +46,7 @@ class Writer:
     ) -> None:
         self._transport = transport
         self._gate = gate
-        self._slots = asyncio.Semaphore(at_once)
+        self._slots = FairSlots(at_once)
         self._clock = clock
         self._sleep = sleep
 
@@ -136,7 +137,7 @@ class Writer:
         raise conflict
 
     async def _attempt(self, request: Request) -> bytes:
-        async with self._slots:
+        async with self._slots.slot(request.flow):
             self._gate.check()
             body = await self._transport.send(request._replace(guard=self._gate.check))
         self._gate.count_write()

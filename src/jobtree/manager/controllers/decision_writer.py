@@ -1,9 +1,10 @@
 """Writes a write set to the API server, in an order that survives a crash after any write.
 
-Commit points come first, decision by decision. Then leases are ended, others are created, and statuses are
-written. If a commit point is refused, the turn ends, because the decision was made from something that has
-changed. If only a label of the Run or the like has changed, the status is written to the new version. A
-status that is refused does no harm, and is written again after a pause.
+Commit points come first, decision by decision. What follows from them is written beside the loop: leases are
+ended, others are created, then Reservations and statuses are written. If a commit point is refused, the turn
+ends, because the decision was made from something that has changed. If only a label of the Run or the like
+has changed, the status is written to the new version. A status that is refused does no harm, and is written
+again after a pause.
 
 If the API server refuses a decision about one Run though nothing has changed, that Run is set aside, and the
 other decisions are written. Only what could use the GPUs or the budget that the Run was to give up waits for
@@ -16,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from jobtree.api.kinds.reservation import Reservation
 from jobtree.api.kinds.run import Ending, Run
 from jobtree.api.schema.object_meta import API_VERSION
 from jobtree.api.validation.object_parser import to_document
@@ -30,6 +32,7 @@ from jobtree.kube.write.object_writer import Writer
 from jobtree.manager.cluster_view import ClusterView
 from jobtree.manager.controllers.set_aside import SetAside
 from jobtree.manager.decisions.decision_log import SUBMITTED_LOG, is_submission
+from jobtree.manager.decisions.lease_objects import PendingLeaseWrites
 from jobtree.manager.decisions.write_set import (
     DecisionLog,
     DecisionWrites,
@@ -54,29 +57,22 @@ class DecisionWriter:
         self._set_aside = set_aside
         self._view = view
         self._log = log
+        self._refused_reservations: set[str] = set()  # of the present batch of reports, by name
         self._postponed: dict[RunKey, ReservationWrite] = {}  # refused, or not tried during a pause
         self._versions: dict[str, str] = {}  # of Runs, as written in this turn
-        self._submitted: set[str] = set()  # Runs whose first status was written in this turn
         self._written_logs: list[DecisionLog] = []  # of decisions that are written
-        self.unwritten_runs: list[Run] = []  # whose status was not written
-        self.unwritten_names: set[str] = set()  # Budgets and Reservations whose status was not written
+        self._unwritten_runs: list[Run] = []  # whose status was not written
+        self._unwritten_names: set[str] = set()  # Budgets and Reservations whose status was not written
 
     async def write_decisions(self, write_set: WriteSet) -> None:
-        """Writes decisions, then their leases. Raises WriteRefusedError if a decision was refused."""
-        self._versions, self.unwritten_runs, self.unwritten_names = {}, [], set()
-        self._submitted = set()
+        """Writes decisions, and the Runs of stages. Raises WriteRefusedError if a decision was refused."""
+        self._versions = {}
         try:
             for batch in write_set.batches:
                 await self._commit(batch)
             await run_all(self._apply_child(child) for child in write_set.children)
         except StatusError as refused:
             raise WriteRefusedError(str(refused)) from refused
-        opens = [lease for lease in write_set.leases.opens if not self._set_aside.leaves_out(lease.uid)]
-        made = {lease.name for lease in write_set.leases.opens}
-        ends = write_set.leases.ends
-        await run_all(self._end_lease(ending) for ending in ends if ending.lease not in made)
-        await run_all(self._make_lease(lease) for lease in opens)
-        await run_all(self._end_lease(ending) for ending in ends if ending.lease in made)
 
     def written_logs(self) -> list[DecisionLog]:
         """Returns the logs of decisions that were written since the last call."""
@@ -150,7 +146,7 @@ class DecisionWriter:
                 run = await self._unchanged_version(write)
                 if not refused.is_conflict or run is None or tries == MAX_TRIES:
                     raise
-                write = msgspec.structs.replace(write, run=run)
+                write = msgspec.structs.replace(write, run=run, version=run.metadata.resource_version)
             else:
                 return
 
@@ -161,19 +157,21 @@ class DecisionWriter:
         stored = self._view.runs.get(write.uid)
         if stored is None or planned_fields(stored.value) != planned_fields(write.run):
             return None
-        self._versions[write.uid] = stored.resource_version
         return stored.value
 
     async def _write_status(self, write: RunWrite) -> None:
         run = write.run
         if write.starts and FINALIZER not in run.metadata.finalizers and not run.metadata.deletion_timestamp:
-            await self._add_finalizer(run)
+            write = await self._add_finalizer(write)
+            run = write.run
         metadata = {
             "name": run.metadata.name,
             "namespace": run.metadata.namespace,
             "uid": write.uid,
-            "resourceVersion": self._versions.get(write.uid, run.metadata.resource_version),
+            "resourceVersion": self._version_of(write),
         }
+        stored = self._view.runs.get(write.uid)
+        is_first = is_submission(run if stored is None else stored.value)
         document = {
             "apiVersion": API_VERSION,
             "kind": "Run",
@@ -182,19 +180,22 @@ class DecisionWriter:
         }
         self._apply_run(write.uid, await self._writer.write(api_requests.replace(RUNS, document, "status")))
         self._written_logs += write.decision_logs
-        if is_submission(run) and write.uid not in self._submitted:
-            self._submitted.add(write.uid)
+        if is_first:
             self._written_logs.append(SUBMITTED_LOG)
 
-    async def _add_finalizer(self, run: Run) -> None:
-        """Keeps a Run that holds leases until they are ended."""
-        version = self._versions.get(run.metadata.uid, run.metadata.resource_version)
-        preconditions = Preconditions(run.metadata.name, run.metadata.namespace, run.metadata.uid, version)
-        finalizers = [*run.metadata.finalizers, FINALIZER]
-        patch = {"metadata": {"finalizers": finalizers}}
+    def _version_of(self, write: RunWrite) -> str:
+        """The version that a status is written to: the one it was planned from, or our own write after it."""
+        return write.version or self._versions.get(write.uid, write.run.metadata.resource_version)
+
+    async def _add_finalizer(self, write: RunWrite) -> RunWrite:
+        """Keeps a Run that holds leases until they are ended; returns the write to its new version."""
+        metadata, version = write.run.metadata, self._version_of(write)
+        preconditions = Preconditions(metadata.name, metadata.namespace, metadata.uid, version)
+        patch = {"metadata": {"finalizers": [*metadata.finalizers, FINALIZER]}}
         self._apply_run(
-            run.metadata.uid, await self._writer.write(api_requests.merge_patch(RUNS, preconditions, patch))
+            write.uid, await self._writer.write(api_requests.merge_patch(RUNS, preconditions, patch))
         )
+        return msgspec.structs.replace(write, version=self._versions[write.uid])
 
     def _apply_run(self, uid: str, answer: bytes) -> None:
         self._versions[uid] = self._view.runs.apply_response(answer)
@@ -214,9 +215,18 @@ class DecisionWriter:
 
     # Leases
 
+    async def _write_leases(self, pending: PendingLeaseWrites) -> None:
+        """Ends and creates Lease objects; those that are ended and created at once are created first."""
+        made = {lease.name for lease in pending.opens}
+        await run_all(self._end_lease(ending) for ending in pending.ends if ending.lease not in made)
+        await run_all(
+            self._make_lease(lease) for lease in pending.opens if not self._set_aside.leaves_out(lease.uid)
+        )
+        await run_all(self._end_lease(ending) for ending in pending.ends if ending.lease in made)
+
     async def _make_lease(self, lease: GpuLease) -> None:
         """Creates a Lease object; one that is refused is created later, and its Run holds it meanwhile."""
-        if self._set_aside.pauses(lease.name):
+        if self._set_aside.pauses(lease.name) or self._view.leases.named(lease.name) is not None:
             return
         try:
             answer = await self._writer.create(LEASES, to_document(lease_to_object(lease)))
@@ -231,8 +241,8 @@ class DecisionWriter:
 
     async def _end_lease(self, ending: Ending) -> None:
         stored = self._view.leases.named(ending.lease)
-        if stored is None:
-            return  # it is ended when it has been seen
+        if stored is None or stored.value.status.end is not None:
+            return  # it is ended when it has been seen, or it has ended
         preconditions = Preconditions(stored.name, uid=stored.uid)
         patch = {"status": {"end": ending.end, "closureReason": ending.reason}}
         try:
@@ -245,12 +255,27 @@ class DecisionWriter:
 
     # Statuses
 
-    async def write_statuses(self, write_set: WriteSet) -> None:
-        """Writes statuses, after the decisions; ``unwritten_runs`` and ``unwritten_names`` list failures."""
+    def take_unwritten(self) -> tuple[list[Run], set[str]]:
+        """Returns the Runs, and the names of Budgets and Reservations, that were not written lately."""
+        unwritten = self._unwritten_runs, self._unwritten_names
+        self._unwritten_runs, self._unwritten_names = [], set()
+        return unwritten
+
+    def with_versions(self, write_set: WriteSet) -> WriteSet:
+        """Returns the write set of this turn with the versions to which its statuses are written."""
+        statuses = (
+            msgspec.structs.replace(write, version=self._version_of(write)) for write in write_set.statuses
+        )
+        return msgspec.structs.replace(write_set, statuses=tuple(statuses))
+
+    async def write_reports(self, write_set: WriteSet) -> None:
+        """Writes leases, Reservations and statuses; ``take_unwritten`` returns those that failed."""
+        await self._write_leases(write_set.leases)
+        self._refused_reservations = set()
         reservation_writes: list[Awaitable[None]] = [
             *(
-                self._ignore_errors("reservation", key[1], self._delete_reservation(*key))
-                for key in write_set.reservations_to_delete
+                self._ignore_errors("reservation", seen.metadata.name, self._delete_reservation(seen))
+                for seen in write_set.reservations_to_delete
             ),
             *(
                 self._ignore_errors("reservation", key[1], self._detach_reservation(*key))
@@ -299,11 +324,11 @@ class DecisionWriter:
     def _as_written(self, write: RunWrite) -> RunWrite:
         """Leaves an unwritten Reservation out of the status of its Run: its number is not lost."""
         status, before = write.status, write.run.status
-        if status.reservation not in self.unwritten_names or self._view.reservations.named(
+        if status.reservation not in self._refused_reservations or self._view.reservations.named(
             status.reservation, write.run.metadata.namespace
         ):
             return write
-        self.unwritten_runs.append(write.run)
+        self._unwritten_runs.append(write.run)
         without_reservation = msgspec.structs.replace(
             status, reservation=before.reservation, reservations_made=before.reservations_made
         )
@@ -316,7 +341,7 @@ class DecisionWriter:
             if refused.concerns_object:
                 self._set_aside.pause_report(write.run, refused)
             else:
-                self.unwritten_runs.append(write.run)
+                self._unwritten_runs.append(write.run)
             if not refused.is_conflict and refused.code != NOT_FOUND:
                 self._log.say("binder", "a status was refused", run=run_label(write.run), why=str(refused))
 
@@ -326,7 +351,8 @@ class DecisionWriter:
             await work
             self._set_aside.forget(name)
         except StatusError as refused:
-            self.unwritten_names.add(name)
+            self._unwritten_names.add(name)
+            self._refused_reservations.add(name)
             if refused.concerns_object:
                 self._set_aside.pause_name(name, refused)
             if refused.code == FORBIDDEN or not (refused.is_conflict or refused.code == NOT_FOUND):
@@ -398,12 +424,15 @@ class DecisionWriter:
             return
         self._view.runs.apply_response(answer)
 
-    async def _delete_reservation(self, namespace: str, name: str) -> None:
-        stored = self._view.reservations.named(name, namespace)
-        if stored is not None and stored.value.status.state != "Pending":
-            await self._writer.delete(
-                RESERVATIONS, Preconditions(name, namespace, stored.uid, stored.resource_version)
+    async def _delete_reservation(self, seen: Reservation) -> None:
+        """Deletes a Reservation, unless it was written since it was seen: it may hold a draw by now."""
+        metadata = seen.metadata
+        stored = self._view.reservations.get(metadata.uid)
+        if stored is not None and stored.value == seen:
+            preconditions = Preconditions(
+                metadata.name, metadata.namespace, metadata.uid, stored.resource_version
             )
+            await self._writer.delete(RESERVATIONS, preconditions)
 
     async def _detach_reservation(self, namespace: str, name: str) -> None:
         """Removes the owner of a Reservation: losers may check the draw when the winner is gone."""
@@ -434,7 +463,7 @@ class DecisionWriter:
         if stored is None or FINALIZER not in stored.value.metadata.finalizers:
             return
         if self._owns_proof(stored.value):
-            self.unwritten_names.add(stored.name)  # the next turn tries to detach the proof again
+            self._unwritten_names.add(stored.name)  # the next turn tries to detach the proof again
             return
         rest = [name for name in stored.value.metadata.finalizers if name != FINALIZER]
         preconditions = Preconditions(stored.name, stored.namespace, stored.uid, stored.resource_version)

@@ -20,6 +20,7 @@ from jobtree.kube.http.api_resources import PODS, SERVICES
 from jobtree.kube.installation import ATTEMPT_LABEL
 from jobtree.kube.watch.object_decoder import RISK, LivePod
 from jobtree.kube.watch.object_store import Change, ObjectHead, StoredObject
+from jobtree.kube.write.fair_slots import FairSlots
 from jobtree.kube.write.object_writer import AT_ONCE, Writer
 from jobtree.manager.cluster_view import ClusterView
 from jobtree.manager.controllers.observed_pods import FINISHED, ObservedPods
@@ -92,8 +93,8 @@ class PodReconciler:
         self._with_service: set[str] = set()  # Runs that have their Service
         self._retry_at: dict[str, int] = {}  # by UID of the Run
         self._waiting: set[str] = set()  # Runs with pods that wait for room on a node
-        self._semaphore = asyncio.Semaphore(AT_ONCE)
-        self._large_semaphore = asyncio.Semaphore(LARGE_AT_ONCE)
+        self._slots = FairSlots(AT_ONCE)
+        self._slots_of_large_pods = FairSlots(LARGE_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
         self._outcomes: list[PodOutcome] = []
         self._created: dict[tuple[str, str], CreatedPod] = {}  # pods that were created and not seen yet
@@ -338,17 +339,17 @@ class PodReconciler:
                 self.observed_pods.forget_expected((desired.run.metadata.namespace, name))
             self._retry_later(uid, "a Service could not be made", desired.run.metadata.name, refused)
             return
-        semaphore = self._large_semaphore if is_large(desired.run) else self._semaphore
+        slots = self._slots_of_large_pods if is_large(desired.run) else self._slots
         await asyncio.gather(
-            *(self._create(uid, desired, name, placement, semaphore) for name, placement in ready)
+            *(self._create(uid, desired, name, placement, slots) for name, placement in ready)
         )
 
     async def _create(
-        self, uid: str, desired: DesiredPods, name: str, placement: PodPlacement, semaphore: asyncio.Semaphore
+        self, uid: str, desired: DesiredPods, name: str, placement: PodPlacement, slots: FairSlots
     ) -> None:
         key = (desired.run.metadata.namespace, name)
         try:
-            async with semaphore:  # thousands may wait: each document is built only when it is sent
+            async with slots.slot(key[0]):  # thousands may wait: each document is built only when it is sent
                 answer = await self._writer.create(PODS, self._document(desired, placement))
         except (KubeError, UnfitTemplateError) as refused:
             self.observed_pods.forget_expected(key)

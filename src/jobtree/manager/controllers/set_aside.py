@@ -108,6 +108,10 @@ class SetAside:
         event_notes, self._event_notes = self._event_notes, []
         return event_notes
 
+    @property
+    def has_event_notes(self) -> bool:
+        return bool(self._event_notes)
+
     # What is tried again
 
     def next_retry_at(self) -> int | None:

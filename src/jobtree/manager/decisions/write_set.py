@@ -8,7 +8,7 @@ and no budget is used twice. Lease objects follow, then what only reports: statu
 import msgspec
 
 from jobtree.api.kinds.budget import BudgetStatus
-from jobtree.api.kinds.reservation import ReservationSpec, ReservationStatus
+from jobtree.api.kinds.reservation import Reservation, ReservationSpec, ReservationStatus
 from jobtree.api.kinds.run import Risk, Run, RunStatus
 from jobtree.core import RunKey, Violation
 from jobtree.manager.decisions.lease_objects import PendingLeaseWrites
@@ -29,6 +29,7 @@ class RunWrite(msgspec.Struct, frozen=True):
     run: Run
     status: RunStatus
     starts: bool = False  # it gets leases, so it needs the finalizer
+    version: str = ""  # the resourceVersion to write to, if it is not that of ``run``
     decision_logs: tuple[DecisionLog, ...] = ()
 
     @property
@@ -91,7 +92,9 @@ class WriteSet(msgspec.Struct, frozen=True):
     batches: tuple[DecisionWrites, ...] = ()
     leases: PendingLeaseWrites = PendingLeaseWrites()
     reservations: tuple[ReservationWrite, ...] = ()
-    reservations_to_delete: tuple[RunKey, ...] = ()  # without a promise, and without a proof that is needed
+    reservations_to_delete: tuple[
+        Reservation, ...
+    ] = ()  # without a promise, and without a proof that is needed
     reservations_to_keep: tuple[RunKey, ...] = ()  # that are to outlive their Run
     statuses: tuple[RunWrite, ...] = ()
     budgets: tuple[tuple[str, BudgetStatus], ...] = ()

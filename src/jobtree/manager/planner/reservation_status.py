@@ -48,7 +48,7 @@ from jobtree.messages.risk_index import RiskIndex, runs_at_risk
 
 BUSY_MS = 2_000  # between two rounds, while gangs start and end all the time
 CALM_MS = 500  # without a decision; before that more may be on the way
-PER_IDLE_TURN = 200  # promises in one turn
+PER_IDLE_TURN = 50  # promises in one turn
 PER_BUSY_TURN = 25  # promises in one turn, while much is decided
 PER_SECOND = 20  # promises on average, while much is decided
 BUSY_THRESHOLD = 64  # gangs that started or ended lately, above which much is decided
@@ -65,7 +65,7 @@ class ReservationWrites(msgspec.Struct, frozen=True):
     warned: set[RunKey]  # Runs whose risks changed
     checked_promises: int = 0
     event_notes: tuple[EventNote, ...] = ()
-    abandoned: tuple[RunKey, ...] = ()  # Reservations to delete
+    abandoned: tuple[Reservation, ...] = ()  # Reservations to delete
     proofs: tuple[RunKey, ...] = ()  # Reservations that are to outlive their Runs
 
 
@@ -112,6 +112,7 @@ class ReservationPublisher:
         self._acted_at = 0
         self._change_rate = ChangeRate()
         self._paced_until = 0  # what was written counts against the rate until then
+        self.is_held = False  # whether reports are still being written, so that only urgent ones are added
         self.is_behind = False  # whether something changed since the last round began
 
     @property
@@ -265,7 +266,7 @@ class ReservationPublisher:
 
     def _update_some(self, *, at_rest: bool) -> list[ReservationWrite]:
         calm = self._idle_at <= self._world.now
-        most = PER_IDLE_TURN if calm else self._rate_limit()
+        most = 0 if self.is_held else PER_IDLE_TURN if calm else self._rate_limit()
         expectations = self._expected_starts(at_rest=at_rest) if self._round and most else None
         batch = self._next_changed(most)
         if expectations is not None:
@@ -393,11 +394,11 @@ class ReservationPublisher:
             return False
         return parse_time(at) + self._world.policy.lease_retention_ms <= self._world.now
 
-    def _abandoned(self) -> tuple[RunKey, ...]:
+    def _abandoned(self) -> tuple[Reservation, ...]:
         """Reservations to delete: those that a crash left without a status, and outdated proofs."""
         promised = {(run.key[0], promise.name) for run, promise in self._promised()}
         return tuple(
-            key
+            reservation
             for key, reservation in self._intake.reservations.items()
             if (reservation.status.state is None and key not in promised)
             or self._is_outdated_proof(reservation)

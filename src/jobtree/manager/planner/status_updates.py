@@ -124,7 +124,7 @@ class StatusPublisher:
 
     def refresh_due_at(self) -> int | None:
         """Returns the instant at which statuses are left to write, even if nothing happens before."""
-        if self.reservations.has_more:
+        if self.reservations.has_more and not self.reservations.is_held:
             return self.reservations.continues_at
         if self._touched_budgets or self.reservations.is_behind:
             return self._world.now + REST_MS

@@ -1,8 +1,8 @@
 """The control loop: takes in what changed, plans in a thread, and writes what was decided.
 
 The next turn begins when all decisions of the last one are written, so no plan is made from half of them. If
-a write is refused, the model is built again from what the cluster says. Pods, Events and cordons are written
-beside the loop.
+a write is refused, the model is built again from what the cluster says. Reports, pods, Events and cordons are
+written beside the loop.
 """
 
 import asyncio
@@ -21,11 +21,13 @@ from jobtree.manager.controllers.decision_writer import DecisionWriter, WriteRef
 from jobtree.manager.controllers.event_writer import EventWriter
 from jobtree.manager.controllers.lease_archiver import ArchiveSettings, LeaseArchiver
 from jobtree.manager.controllers.pod_reconciler import PodReconciler
+from jobtree.manager.controllers.report_writer import ReportWriter
 from jobtree.manager.controllers.set_aside import SetAside
 from jobtree.manager.controllers.unreadable_runs import UnreadableRuns
 from jobtree.manager.decisions.write_set import DecisionLog, DesiredPods, WriteSet
 from jobtree.manager.log import Log
 from jobtree.manager.metrics import CLOCK_AHEAD, SET_ASIDE
+from jobtree.manager.planner.arrivals import Arrivals
 from jobtree.manager.planner.cluster_intake import run_key
 from jobtree.manager.planner.planning_model import PlanningModel
 from jobtree.manager.planner.world_gauges import WorldGauges
@@ -96,7 +98,9 @@ class ControlLoop:
         self._metrics = health.metrics
         self._gauges = WorldGauges(lambda: model.world, self._clock.now, self._metrics.forget_domains)
         self._set_aside = SetAside(self._clock.now)
+        self._arrivals = Arrivals()
         self._decision_writer = DecisionWriter(writer, view, log, self._set_aside)
+        self._report_writer = ReportWriter(self._decision_writer.write_reports, self._end_reports)
         self._pod_reconciler = PodReconciler(
             writer, view, log, self._clock.now, self.woken.set, self._set_aside.leaves_out
         )
@@ -128,7 +132,8 @@ class ControlLoop:
         self._metrics.of_world = self._gauges.page
 
     async def drain(self) -> None:
-        """Waits until all pods, Events and cordons are written whose writing has begun."""
+        """Waits until all reports, pods, Events and cordons are written whose writing has begun."""
+        await self._report_writer.drain()
         await self._pod_reconciler.drain()
         await self._event_writer.drain()
 
@@ -138,21 +143,23 @@ class ControlLoop:
         Returns None if a decision was refused: then the model has been built again, for the next turn.
         """
         self.woken.clear()
+        began = self._runtime.elapsed()
         write_set = await self._plan(await self._take_changes())
         try:
             await self._write(write_set)
+            self._report_writer.raise_error()
         except FencedError:
             raise
         except (WriteRefusedError, KubeError) as refused:
             await self._rebuild_model(refused)
             return None
         self._health.trouble = ""
-        self._mark_unwritten()
+        self._arrivals.adapt(self._runtime.elapsed() - began)
         self._begin_events(write_set)
         if self._set_aside.must_rebuild:
             await self._load()
             self.woken.set()
-        if self._pod_reconciler.has_outcomes:
+        if self._pod_reconciler.has_outcomes or self._arrivals.are_left:
             self.woken.set()
         self._beacon_listener.follow_rounds(self._model.world.policy.beacon, write_set.beacon_rounds)
         await self._unreadable_runs.report(self._clock.now())
@@ -163,6 +170,7 @@ class ControlLoop:
 
     async def _take_changes(self) -> Changes:
         """Returns what changed in the cluster since the last turn."""
+        self._mark_unwritten()
         changes = self._view.drain()
         self._dispatch(changes)
         due = self._set_aside.take_due()
@@ -172,11 +180,12 @@ class ControlLoop:
         for run in due.runs:
             self._model.retry(run)
         self._model.status_publisher.mark_names_unwritten(set(due.names))
-        return self._set_aside.without_left_out(changes)
+        return self._arrivals.take(self._set_aside.without_left_out(changes))
 
     async def _plan(self, changes: Changes) -> WriteSet:
         outcomes = [*self._pod_reconciler.outcomes(), *self._beacon_listener.new_values()]
         self._report_clock()
+        self._model.status_publisher.reservations.is_held = self._report_writer.is_busy
         write_set = await self._in_thread(
             self._model.take_turn, changes, outcomes, self._clock.now(), self._clock.ahead()
         )
@@ -187,13 +196,16 @@ class ControlLoop:
         return write_set
 
     async def _write(self, write_set: WriteSet) -> None:
-        """Writes decisions, then statuses; pods are created and deleted beside it."""
+        """Writes decisions; reports are written, and pods are created and deleted, beside it."""
+        resolutions = {batch.resolution.key for batch in write_set.batches if batch.resolution is not None}
+        if resolutions:
+            await self._report_writer.settle(resolutions)
         try:
             await self._decision_writer.write_decisions(write_set)
             self._record((*self._decision_writer.written_logs(), *write_set.logs))
             self._pod_reconciler.set_desired(self._desired_pods(write_set), write_set.failed_nodes)
             self._pod_reconciler.start_reconciling()
-            await self._decision_writer.write_statuses(write_set)
+            self._report_writer.add(self._decision_writer.with_versions(write_set))
         finally:
             self._record(self._decision_writer.written_logs())
 
@@ -203,10 +215,22 @@ class ControlLoop:
         return {uid: desired for uid, desired in write_set.desired_pods.items() if not leaves_out(uid)}
 
     def _mark_unwritten(self) -> None:
-        """Has the model write again what could not be written in this turn."""
-        for run_object in self._decision_writer.unwritten_runs:
+        """Has the model write again what could not be written."""
+        runs, names = self._decision_writer.take_unwritten()
+        for run_object in runs:
             self._model.status_publisher.mark_unwritten(run_object.metadata.uid, run_key(run_object))
-        self._model.status_publisher.mark_names_unwritten(self._decision_writer.unwritten_names)
+        self._model.status_publisher.mark_names_unwritten(names)
+
+    def _end_reports(self) -> None:
+        """Records the reports that are written, and wakes the loop if it waited for them."""
+        self._record(self._decision_writer.written_logs())
+        reservations = self._model.status_publisher.reservations
+        if (
+            (reservations.is_held and reservations.has_more)
+            or self._set_aside.has_event_notes
+            or self._report_writer.has_error
+        ):
+            self.woken.set()
 
     def _begin_events(self, write_set: WriteSet) -> None:
         refused = self._set_aside.event_notes()
@@ -258,6 +282,8 @@ class ControlLoop:
 
     async def _load(self) -> None:
         """Builds the model from all objects of the cluster."""
+        await self._report_writer.forget()
+        self._decision_writer.take_unwritten()
         self._dispatch(self._view.drain())
         self._pod_reconciler.restart()
         self._beacon_listener.restart()
@@ -273,7 +299,8 @@ class ControlLoop:
         self._clock.raise_to(written)
         self._set_aside.must_rebuild = False
         self._decision_writer.forget_postponed()
-        everything = self._set_aside.without_left_out(view.everything())
+        self._arrivals.restart()
+        everything = self._arrivals.take(self._set_aside.without_left_out(view.everything()))
         self._report_violations(
             await self._in_thread(self._model.load, everything, self._clock.now(), self._clock.ahead())
         )

@@ -116,6 +116,35 @@ def test_no_run_is_drawn_for_a_promise_that_was_not_written(monkeypatch: pytest.
     assert drawn[0] == "winner-1", "no other Reservation was ever written"
 
 
+def test_record_is_kept_when_only_the_draw_could_write_the_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Reservation was created without a status; the turn that holds the draw must not delete it."""
+    server = Server()
+    put_policy(server)
+    put_nodes(server, "nv-a", 1)
+    for team in ("org", "other"):
+        put_budget(server, team, 8)
+    put_run(server, "loser", "org", 8)
+    manager = Manager(server)
+    manager.settle()
+    send = server.send
+
+    async def fail(request: Request) -> bytes:
+        if request.method == "PUT" and "/reservations/" in request.target:
+            raise StatusError(429, "TooManyRequests", "busy")
+        return await send(request)
+
+    monkeypatch.setattr(server, "send", fail)
+    put_run(server, "winner", "other", 8)
+    manager.turn()
+    assert "status" not in server.all(RESERVATIONS)[0]
+    monkeypatch.setattr(server, "send", send)
+    server.now += 60_000
+    manager.settle()
+    status = server.find(RESERVATIONS.path("ns", "winner-1"))["status"]
+    assert (status["state"], "lottery" in status) == ("Activated", True)
+    assert endings(server, "loser")[0] == "RandomPreempt"
+
+
 def test_pod_deleted_during_a_refused_decision_frees_its_gpus(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
