@@ -25,6 +25,7 @@ from typing import Any, Self
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, web
 
+from jobtree.kube.http.api_errors import INVALID
 from tests.live.cluster.certificates import private_file
 from tests.live.cluster.control_plane import ControlPlane
 
@@ -70,6 +71,7 @@ class FaultProxy:
         self._seed = seed
         self._writes = self._failed_writes = self._failed_watches = 0
         self._watches: Counter[str] = Counter()
+        self._faulty_watches = MOST_FAULTY_WATCHES
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
 
@@ -171,7 +173,7 @@ class FaultProxy:
             response = web.StreamResponse(status=answer.status, headers=forwarded_headers(answer.headers))
             await response.prepare(request)
             async for line in answer.content:
-                if number <= MOST_FAULTY_WATCHES and events == 0:
+                if number <= self._faulty_watches and events == 0:
                     return await self._end_watch(request, response, line)
                 await response.write(line)
                 events -= 1
@@ -193,6 +195,28 @@ class FaultProxy:
         elif fault == "cut":
             await response.write(line[: len(line) // 2])
         return self._close_connection(request)
+
+
+class RefusingProxy(FaultProxy):
+    """Refuses every write to some objects: ``codes`` has the code for each path. Nothing else fails."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        super().__init__(plane, 0)
+        self.codes: dict[str, int] = {}
+        self._faulty_watches = 0
+
+    async def _write(self, request: web.Request) -> web.StreamResponse:
+        code = self.codes.get(request.path.removesuffix("/status"))
+        if code is None:
+            return await self._forward(request)
+        self.fault_counts[str(code)] += 1
+        return web.json_response(refusal(code), status=code)
+
+
+def refusal(code: int) -> dict[str, Any]:
+    """A Status with this code, as the API server gives it about one object."""
+    causes = [{"reason": "FieldValueInvalid", "message": "not valid", "field": "status"}]
+    return {**status(code, f"code {code}"), **({"details": {"causes": causes}} if code == INVALID else {})}
 
 
 def forwarded_headers(headers: Any) -> dict[str, str]:  # noqa: ANN401  a multidict

@@ -28,7 +28,7 @@ from jobtree.kube.write.write_gate import Gate
 
 AT_ONCE = 64
 PATIENCE_SECONDS = 60.0  # while there is no answer
-BUSY_PATIENCE_SECONDS = 3.0  # while the server answers that it is busy: it may mean this object alone
+BUSY_PATIENCE_SECONDS = 1.5  # while the server answers that it is busy: it may mean this object alone
 REWRITES = 8
 
 
@@ -50,8 +50,10 @@ class Writer:
         self._clock = clock
         self._sleep = sleep
 
-    async def write(self, request: Request) -> bytes:
+    async def write(self, request: Request, busy_patience: float = BUSY_PATIENCE_SECONDS) -> bytes:
         """Sends a write until it succeeds, is refused, or the patience is over. Returns the object.
+
+        ``busy_patience`` is in seconds; 0: a server that is busy is not asked again.
 
         Raises StatusError, UnreachableError, FencedError.
         """
@@ -66,7 +68,7 @@ class Writer:
                 if not error.is_passing:
                     raise
                 last_error = error
-                wait, patience = backoff.seconds(error.retry_after_seconds), BUSY_PATIENCE_SECONDS
+                wait, patience = backoff.seconds(error.retry_after_seconds), busy_patience
             if self._clock() + wait > began + patience:
                 raise last_error
             await self._sleep(wait)

@@ -1,10 +1,9 @@
 """Writes a write set to the API server, in an order that survives a crash after any write.
 
-Commit points come first, decision by decision. What follows from them is written beside the loop: leases are
-ended, others are created, then Reservations and statuses are written. If a commit point is refused, the turn
-ends, because the decision was made from something that has changed. If only a label of the Run or the like
-has changed, the status is written to the new version. A status that is refused does no harm, and is written
-again after a pause.
+Commit points come first, decision by decision. What follows from them is written beside the loop: leases,
+Reservations and statuses. If a commit point is refused, the turn ends, because the decision was made from
+something that has changed. If only a label of the Run or the like has changed, the status is written to the
+new version. A status that is refused does no harm, and is written again after a pause.
 
 If the API server refuses a decision about one Run though nothing has changed, that Run is set aside, and the
 other decisions are written. Only what could use the GPUs or the budget that the Run was to give up waits for
@@ -18,21 +17,20 @@ from typing import Any
 import msgspec
 
 from jobtree.api.kinds.reservation import Reservation
-from jobtree.api.kinds.run import Ending, Run
+from jobtree.api.kinds.run import Run
 from jobtree.api.schema.object_meta import API_VERSION
 from jobtree.api.validation.object_parser import to_document
-from jobtree.core import GpuLease, RunKey, lease_to_object
+from jobtree.core import RunKey
 from jobtree.kube.http import api_requests
 from jobtree.kube.http.api_errors import FORBIDDEN, NOT_FOUND, StatusError
 from jobtree.kube.http.api_requests import Preconditions
-from jobtree.kube.http.api_resources import BUDGETS, LEASES, RESERVATIONS, RUNS, Resource
+from jobtree.kube.http.api_resources import BUDGETS, RESERVATIONS, RUNS, Resource
 from jobtree.kube.installation import FINALIZER
 from jobtree.kube.watch.object_store import Store
-from jobtree.kube.write.object_writer import Writer
+from jobtree.kube.write.object_writer import BUSY_PATIENCE_SECONDS, Writer
 from jobtree.manager.cluster_view import ClusterView
 from jobtree.manager.controllers.set_aside import SetAside
 from jobtree.manager.decisions.decision_log import SUBMITTED_LOG, is_submission
-from jobtree.manager.decisions.lease_objects import PendingLeaseWrites
 from jobtree.manager.decisions.write_set import (
     DecisionLog,
     DecisionWrites,
@@ -178,7 +176,9 @@ class DecisionWriter:
             "metadata": metadata,
             "status": to_plain(write.status),
         }
-        self._apply_run(write.uid, await self._writer.write(api_requests.replace(RUNS, document, "status")))
+        patience = 0.0 if self._set_aside.was_refused(write.uid) else BUSY_PATIENCE_SECONDS
+        answer = await self._writer.write(api_requests.replace(RUNS, document, "status"), patience)
+        self._apply_run(write.uid, answer)
         self._written_logs += write.decision_logs
         if is_first:
             self._written_logs.append(SUBMITTED_LOG)
@@ -213,46 +213,6 @@ class DecisionWriter:
             return  # the watch will report that it is gone
         store.apply_response(answer)
 
-    # Leases
-
-    async def _write_leases(self, pending: PendingLeaseWrites) -> None:
-        """Ends and creates Lease objects; those that are ended and created at once are created first."""
-        made = {lease.name for lease in pending.opens}
-        await run_all(self._end_lease(ending) for ending in pending.ends if ending.lease not in made)
-        await run_all(
-            self._make_lease(lease) for lease in pending.opens if not self._set_aside.leaves_out(lease.uid)
-        )
-        await run_all(self._end_lease(ending) for ending in pending.ends if ending.lease in made)
-
-    async def _make_lease(self, lease: GpuLease) -> None:
-        """Creates a Lease object; one that is refused is created later, and its Run holds it meanwhile."""
-        if self._set_aside.pauses(lease.name) or self._view.leases.named(lease.name) is not None:
-            return
-        try:
-            answer = await self._writer.create(LEASES, to_document(lease_to_object(lease)))
-        except StatusError as refused:
-            if not refused.concerns_object:
-                raise
-            self._log.say("binder", "a lease was refused", lease=lease.name, why=str(refused))
-            self._set_aside.pause_name(lease.name, refused)
-            return
-        self._set_aside.forget(lease.name)
-        self._view.leases.apply_response(answer)
-
-    async def _end_lease(self, ending: Ending) -> None:
-        stored = self._view.leases.named(ending.lease)
-        if stored is None or stored.value.status.end is not None:
-            return  # it is ended when it has been seen, or it has ended
-        preconditions = Preconditions(stored.name, uid=stored.uid)
-        patch = {"status": {"end": ending.end, "closureReason": ending.reason}}
-        try:
-            self._view.leases.apply_response(
-                await self._writer.write(api_requests.merge_patch(LEASES, preconditions, patch, "status"))
-            )
-        except StatusError as refused:
-            self._log.say("binder", "a lease could not be ended", lease=ending.lease, why=str(refused))
-            await self._read_again(LEASES, self._view.leases, ending.lease)
-
     # Statuses
 
     def take_unwritten(self) -> tuple[list[Run], set[str]]:
@@ -269,8 +229,7 @@ class DecisionWriter:
         return msgspec.structs.replace(write_set, statuses=tuple(statuses))
 
     async def write_reports(self, write_set: WriteSet) -> None:
-        """Writes leases, Reservations and statuses; ``take_unwritten`` returns those that failed."""
-        await self._write_leases(write_set.leases)
+        """Writes Reservations and statuses; ``take_unwritten`` returns those that failed."""
         self._refused_reservations = set()
         reservation_writes: list[Awaitable[None]] = [
             *(

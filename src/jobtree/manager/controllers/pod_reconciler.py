@@ -60,6 +60,10 @@ def is_large(run: Run) -> bool:
     return template is not None and len(msgspec.json.encode(template)) > LARGE_BYTES
 
 
+async def wait_for_nothing(_: str) -> None:
+    """Returns at once."""
+
+
 class CreatedPod(NamedTuple):
     """A pod that the server has created. ``lost`` is reported if the pod is gone before it is seen."""
 
@@ -69,15 +73,18 @@ class CreatedPod(NamedTuple):
 
 
 class PodReconciler:
-    def __init__(  # noqa: PLR0913, PLR0917  where to write, what to know, whom to wake
+    def __init__(  # noqa: PLR0913  where to write, what to know, whom to wake
         self,
         writer: Writer,
         view: ClusterView,
         log: Log,
         clock: Callable[[], int],
         wake: Callable[[], None],
+        *,
         leaves_out: Callable[[str], bool] = lambda _: False,
+        leases_written: Callable[[str], Awaitable[None]] = wait_for_nothing,
     ) -> None:
+        self._leases_written = leases_written  # waits for the leases of a Run, by its UID
         self._leaves_out = leaves_out  # whether planning leaves a Run out, by its UID: its pods stay
         self._writer = writer
         self._view = view
@@ -330,6 +337,7 @@ class PodReconciler:
     async def _create_all(
         self, uid: str, desired: DesiredPods, ready: list[tuple[str, PodPlacement]]
     ) -> None:
+        await self._leases_written(uid)
         try:
             if uid not in self._with_service and needs_service(desired.run, desired.pod_set):
                 await self._writer.create(SERVICES, service_document(desired.run))

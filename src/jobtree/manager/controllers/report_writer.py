@@ -1,4 +1,4 @@
-"""Writes what follows from decisions beside the control loop: Leases, Reservations, statuses, Budgets.
+"""Writes what follows from decisions beside the control loop: Reservations, statuses, Budgets.
 
 No decision waits for a report (H4), and reports are written a batch at a time. What turns add while a batch
 is written waits for the next batch; the latest report of an object replaces the one that waits.
@@ -59,6 +59,11 @@ class ReportWriter:
         while self.is_busy:
             await self._await_batch()
 
+    def fail(self, error: KubeError) -> None:
+        """Has the next turn raise an error of something that is written beside the loop."""
+        self._error = error
+        self._done()
+
     def raise_error(self) -> None:
         """Raises the error that ended a batch, once; one that only an object caused does not end it."""
         error, self._error = self._error, None
@@ -91,7 +96,6 @@ class ReportWriter:
 def merged(first: WriteSet, second: WriteSet) -> WriteSet:
     """Returns the reports of both; of two reports of one object the second."""
     return WriteSet(
-        leases=second.leases,  # each turn lists all that are not seen yet
         reservations=tuple(
             {write.key: write for write in (*first.reservations, *second.reservations)}.values()
         ),

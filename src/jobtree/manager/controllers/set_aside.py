@@ -55,6 +55,10 @@ class SetAside:
         setback = self._setbacks.get(key)
         return setback is not None and setback.until is not None
 
+    def was_refused(self, key: str) -> bool:
+        """Whether the last write to the object was refused, so that others need not wait for the next one."""
+        return key in self._setbacks
+
     def leaves_out(self, uid: str) -> bool:
         """Whether planning leaves the Run out now."""
         setback = self._setbacks.get(uid)

@@ -20,6 +20,7 @@ from jobtree.manager.cluster_view import Changes, ClusterView
 from jobtree.manager.controllers.decision_writer import DecisionWriter, WriteRefusedError
 from jobtree.manager.controllers.event_writer import EventWriter
 from jobtree.manager.controllers.lease_archiver import ArchiveSettings, LeaseArchiver
+from jobtree.manager.controllers.lease_writer import LeaseWriter
 from jobtree.manager.controllers.pod_reconciler import PodReconciler
 from jobtree.manager.controllers.report_writer import ReportWriter
 from jobtree.manager.controllers.set_aside import SetAside
@@ -101,8 +102,15 @@ class ControlLoop:
         self._arrivals = Arrivals()
         self._decision_writer = DecisionWriter(writer, view, log, self._set_aside)
         self._report_writer = ReportWriter(self._decision_writer.write_reports, self._end_reports)
+        self._lease_writer = LeaseWriter(writer, view, log, self._set_aside, self._report_writer.fail)
         self._pod_reconciler = PodReconciler(
-            writer, view, log, self._clock.now, self.woken.set, self._set_aside.leaves_out
+            writer,
+            view,
+            log,
+            self._clock.now,
+            self.woken.set,
+            leaves_out=self._set_aside.leaves_out,
+            leases_written=self._lease_writer.written,
         )
         self._event_writer = EventWriter(writer, view, log)
         self._unreadable_runs = UnreadableRuns(writer, view, log)
@@ -132,8 +140,9 @@ class ControlLoop:
         self._metrics.of_world = self._gauges.page
 
     async def drain(self) -> None:
-        """Waits until all reports, pods, Events and cordons are written whose writing has begun."""
+        """Waits until all leases, reports, pods, Events and cordons are written whose writing has begun."""
         await self._report_writer.drain()
+        await self._lease_writer.drain()
         await self._pod_reconciler.drain()
         await self._event_writer.drain()
 
@@ -204,6 +213,7 @@ class ControlLoop:
             await self._decision_writer.write_decisions(write_set)
             self._record((*self._decision_writer.written_logs(), *write_set.logs))
             self._pod_reconciler.set_desired(self._desired_pods(write_set), write_set.failed_nodes)
+            self._lease_writer.write(write_set.leases)
             self._pod_reconciler.start_reconciling()
             self._report_writer.add(self._decision_writer.with_versions(write_set))
         finally:

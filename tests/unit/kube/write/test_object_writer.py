@@ -61,14 +61,27 @@ def create(writer: Writer) -> Awaitable[bytes]:
     return writer.create(CONFIG_MAPS, WANTED)
 
 
-@pytest.mark.parametrize("error", [LOST, BUSY, FAILING])
+@pytest.mark.parametrize("error", [LOST, FAILING])
 def test_write_is_sent_again_after_a_passing_error(error: Exception) -> None:
     script, clock = Script(error, error, EXISTING), Clock()
     assert msgspec.json.decode(run(script, create, clock=clock)) == EXISTING
     assert len(clock.slept) == 2
     assert clock.slept[0] < clock.slept[1] * 2
-    if error is BUSY:
-        assert min(clock.slept) >= 1, "a Retry-After is respected"
+
+
+def test_write_is_sent_again_after_the_time_that_the_server_asks_for() -> None:
+    script, clock = Script(BUSY, EXISTING), Clock()
+    assert msgspec.json.decode(run(script, create, clock=clock)) == EXISTING
+    assert min(clock.slept) >= 1
+
+
+def test_write_without_patience_is_sent_once_to_a_busy_server() -> None:
+    """H1: an object that was refused before is tried once, so that others do not wait for it again."""
+    request = api_requests.create(CONFIG_MAPS, WANTED)
+    script, clock = Script(FAILING, EXISTING), Clock()
+    with pytest.raises(StatusError):
+        run(script, lambda writer: writer.write(request, 0.0), clock=clock)
+    assert (len(script.sent), clock.slept) == (1, [])
 
 
 @pytest.mark.parametrize(

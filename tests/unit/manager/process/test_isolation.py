@@ -35,7 +35,7 @@ def test_run_starts_while_reports_about_others_have_no_answer(
     answers, send = asyncio.Event(), server.send
 
     async def hang(request: Request) -> bytes:
-        if request.writes and f"/{kind}" in request.target:
+        if request.writes and f"/{kind}" in request.target and b'"second"' not in (request.body or b""):
             await answers.wait()
         return await send(request)
 
@@ -50,7 +50,7 @@ def test_run_starts_while_reports_about_others_have_no_answer(
         for _ in range(20):
             await asyncio.sleep(0)
         assert [phase(server, name) for name in ("first", "second")] == ["Running", "Running"]
-        assert [len(pods_of(server, name)) for name in ("first", "second")] == [1, 1]
+        assert len(pods_of(server, "second")) == 1
         answers.set()
         await manager.loop.drain()
 
