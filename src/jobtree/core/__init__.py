@@ -92,6 +92,7 @@ if TYPE_CHECKING:
         run_reference_problems as run_reference_problems,
         run_warnings as run_warnings,
     )
+    from jobtree.core.reporting.headroom import Headroom as Headroom, headroom_of as headroom_of
     from jobtree.core.reporting.invariants import (
         LedgerReplay as LedgerReplay,
         Violation as Violation,
@@ -208,6 +209,7 @@ _EXPORTS = {
     "reporting.cross_object_rules": (
         "budget_warnings family_cycle_problems run_reference_problems run_warnings"
     ),
+    "reporting.headroom": "Headroom headroom_of",
     "reporting.invariants": "LedgerReplay Violation check_invariants",
     "reporting.kept_promises": (
         "ON_TIME_MS PastLease PromiseCount judge_promises reservations_of status_after_stop"

@@ -143,14 +143,21 @@ CONCURRENCY = Metric(
 HEADROOM = Metric(
     "jobtree_budget_headroom_gpus",
     "gauge",
-    "GPUs that an envelope's concurrency still allows, whether its window is open or not.",
+    "GPUs of an envelope that a new Run of its owner could get now.",
+    ENVELOPE,
+    of_world=True,
+)
+FAMILY_HEADROOM = Metric(
+    "jobtree_budget_family_headroom_gpus",
+    "gauge",
+    "GPUs of an envelope that a new Run of another owner of the family could get now.",
     ENVELOPE,
     of_world=True,
 )
 GPU_HOURS = Metric(
     "jobtree_budget_gpu_hours",
     "gauge",
-    "GPU-hours of an envelope: used; committed to Runs with a maxDuration; and, with maxGPUHours, left.",
+    "GPU-hours of an envelope: used, committed (to Runs with a maxDuration and to promises), left.",
     (*ENVELOPE, "kind"),
     of_world=True,
 )
@@ -232,6 +239,7 @@ METRICS = (
     PREEMPTIONS,
     CONCURRENCY,
     HEADROOM,
+    FAMILY_HEADROOM,
     GPU_HOURS,
     FLEET,
     HELD_NODES,

@@ -40,6 +40,7 @@ SPEC_NAMES = {
     "jobtree_preemptions_total": ("flavor", "domain", "reason"),
     "jobtree_budget_concurrency_gpus": ("owner", "budget", "envelope", "flavor", "class"),
     "jobtree_budget_headroom_gpus": ("owner", "budget", "envelope", "flavor"),
+    "jobtree_budget_family_headroom_gpus": ("owner", "budget", "envelope", "flavor"),
     "jobtree_budget_gpu_hours": ("owner", "budget", "envelope", "flavor", "kind"),
     "jobtree_fleet_gpus": ("flavor", "domain", "state"),
     "jobtree_invariant_violations_total": ("invariant",),

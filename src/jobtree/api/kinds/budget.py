@@ -123,12 +123,19 @@ class ClassUse(Wire):
 
 
 class Usage(Wire):
-    """The usage of an envelope or cap and what is left of it, in GPUs, GPU-hours and credits."""
+    """The usage of an envelope or cap and what is left of it, in GPUs, GPU-hours and credits.
+
+    What is free or left is what a Run that arrives now could really get.
+    """
 
     name: ShortName
     used_gpus: Decimal = "0"
-    free_gpus: Decimal | None = None
+    free_gpus: Decimal | None = None  # of an envelope: for Runs of its owner
+    family_free_gpus: Decimal | None = None  # for Runs of other owners of the family
+    lendable_gpus: Decimal | None = None  # for sponsored Runs
+    limited_by: Annotated[str, Meta(max_length=512)] = ""  # why freeGPUs is less than the concurrency
     used_gpu_hours: Decimal = "0"
+    committed_gpu_hours: Decimal | None = None  # of Runs with a maxDuration, and of promises
     left_gpu_hours: Decimal | None = None
     used_credits: Decimal = "0"
     left_credits: Decimal | None = None

@@ -1,12 +1,14 @@
 """Prints tables that fit the terminal: plain aligned text; the least important columns are dropped first.
 
-Output to a file or a program has no limit of width, unless COLUMNS sets one.
+A column that answers the question of the verb is never dropped: where it does not fit, it is printed on a
+line of its own below each row. Output to a file or a program has no limit of width, unless COLUMNS sets one.
 """
 
 import os
 import shutil
 import sys
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import NamedTuple
 
 import click
@@ -14,6 +16,7 @@ import click
 from jobtree.cli.shell.options import CommandOptions
 
 GAP = "  "
+BELOW = "    "  # the indent of a line below a row
 NARROWEST = 12
 COLORS = {
     "Running": "green",
@@ -25,12 +28,16 @@ COLORS = {
 
 
 class Column(NamedTuple):
-    """A column. Rank 0 is never dropped, higher ranks are dropped first, rank 9 is for wide tables only."""
+    """A column. Rank 0 is never dropped, higher ranks are dropped first, rank 9 is for wide tables only.
+
+    An answer that does not fit is printed below its row.
+    """
 
     title: str
     rank: int = 0
     right: bool = False
     shrinks: bool = False
+    answer: bool = False
 
 
 WIDE_ONLY = 9
@@ -58,8 +65,25 @@ def layout(
     sizes = {at: max(len(columns[at].title), *(len(row[at]) for row in rows), 0) for at in kept}
     if width is not None:
         fit(columns, sizes, width)
+    below = [at for at in kept if at not in sizes and columns[at].answer]
     titles = [column.title for column in columns]
-    return [_line(columns, sizes, row, plain=row is titles) for row in (titles, *rows)]
+    lines = [_line(columns, sizes, titles, plain=True)]
+    for row in rows:
+        lines.append(_line(columns, sizes, row, plain=False))
+        lines += lines_below([(columns[at].title, row[at]) for at in below if row[at]], width or 0)
+    return lines
+
+
+def lines_below(answers: Sequence[tuple[str, str]], width: int) -> list[str]:
+    """Returns ``    PAID Owned 8  REASON Held``: the answers that did not fit into a row, wrapped."""
+    lines: list[str] = []
+    for title, text in answers:
+        part = f"{title} {text}"
+        if lines and len(lines[-1]) + len(GAP) + len(part) <= width:
+            lines[-1] += GAP + part
+        else:
+            lines += wrap(part, max(width, NARROWEST), initial_indent=BELOW, subsequent_indent=2 * BELOW)
+    return lines
 
 
 def fit(columns: Sequence[Column], sizes: dict[int, int], width: int) -> None:
@@ -68,7 +92,8 @@ def fit(columns: Sequence[Column], sizes: dict[int, int], width: int) -> None:
     free = width + len(GAP)
     for at in sorted(sizes, key=lambda at: (columns[at].rank, at)):
         least = min(sizes[at], NARROWEST) if columns[at].shrinks else sizes[at]
-        if columns[at].rank == 0 or least + len(GAP) <= free:
+        fits = least + len(GAP) <= free
+        if fits or not kept or (columns[at].rank == 0 and not columns[at].answer):
             kept.append(at)
             free -= least + len(GAP)
     for at in set(sizes) - set(kept):

@@ -20,7 +20,10 @@ def usage(
 ) -> int:
     """Show used and free GPUs and GPU-hours of each envelope and cap.
 
-    GPUs are shown by class with -o wide. Spares are charged at their discounted rate; opportunistic GPUs are
+    FREE and HOURS LEFT are what a Run of the owner that arrives now could really start with, FAMILY what one
+    of another owner of its family could; room on nodes is not considered. COMMITTED are GPU-hours that Runs
+    with a maxDuration and promised Runs will still use. WHY LESS says what keeps FREE below the envelope.
+    GPUs by class are shown with -o wide. Spares are charged at their discounted rate; opportunistic GPUs are
     not charged. A dash means no limit. With --since or --until: what each envelope paid for in that period,
     including archived leases.
     """

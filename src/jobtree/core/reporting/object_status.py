@@ -10,9 +10,10 @@ from jobtree.api.kinds.lease import LeaseClass, Payer
 from jobtree.api.kinds.run import Ending, FundingShare, Phase, Risk, RunStatus, Width
 from jobtree.api.schema.object_meta import Condition
 from jobtree.api.schema.quantities import HOUR, MILLI, format_milli, format_time, parse_milli
-from jobtree.core.accounts.envelope_accounts import FOREVER, Account, EnvelopeState
+from jobtree.core.accounts.envelope_accounts import FOREVER, Account, EnvelopeState, credits_used
 from jobtree.core.model.gpu_lease import EnvelopeKey
 from jobtree.core.model.reasons import Verdict
+from jobtree.core.reporting.headroom import declared_use, headroom_of, promised_use
 from jobtree.core.reporting.reservation_forecast import forecast
 from jobtree.core.reporting.tree_status import tree_status
 from jobtree.core.runs import carried_usage, run_allocation
@@ -166,10 +167,16 @@ def budget_status(world: World, name: str) -> BudgetStatus:
 
 
 def envelope_usage(world: World, envelope: EnvelopeState) -> Usage:
-    by_class = envelope.by_class
+    by_class, headroom = envelope.by_class, headroom_of(world, envelope)
     total = limit_usage(world, envelope.spec.name, envelope.account, envelope.max_credits, [envelope])
+    hours_left = headroom.hours_left
     return msgspec.structs.replace(
         total,
+        free_gpus=str(headroom.gpus),
+        family_free_gpus=str(headroom.family_gpus) if envelope.spec.sharing == "family" else None,
+        lendable_gpus=str(headroom.lendable_gpus) if envelope.spec.lending else None,
+        limited_by=headroom.limited_by,
+        left_gpu_hours=None if hours_left is None else remaining(hours_left),
         gpus_by_class=class_use({name: tally.amount for name, tally in by_class.items()}),
         gpu_hours_by_class=class_use(
             {name: milli_gpu_hours(tally.used(world.now)) for name, tally in by_class.items()}
@@ -183,15 +190,23 @@ def limit_usage(
     now = world.now
     used = account.used(now)
     spent = sum(envelope.account.used(now) * envelope.price for envelope in envelopes)
+    promised, hours = promised_use(envelopes, now), account.free_use(now)
     return Usage(
         name=name,
         used_gpus=format_milli(account.charge),
         free_gpus=None if account.max_charge == FOREVER else format_milli(account.free_charge()),
         used_gpu_hours=format_milli(milli_gpu_hours(used)),
-        left_gpu_hours=None if account.max_use is None else remaining(account.max_use - used),
+        committed_gpu_hours=format_milli(milli_gpu_hours(declared_use(account, now) + promised)),
+        left_gpu_hours=None if hours is None else remaining(hours - promised),
         used_credits=format_milli(milli_gpu_hours(spent) // MILLI),
-        left_credits=None if max_credits is None else remaining((max_credits - spent) // MILLI),
+        left_credits=None if max_credits is None else remaining(credits_free(max_credits, envelopes, now)),
     )
+
+
+def credits_free(max_credits: int, envelopes: list[EnvelopeState], now: int) -> int:
+    """Returns the credits that are neither used nor committed nor promised, as ``remaining`` reads them."""
+    promised = promised_use(envelopes, now, priced=True)
+    return (max_credits - credits_used(envelopes, now) - promised) // MILLI
 
 
 def remaining(use: int) -> str:

@@ -304,6 +304,11 @@ class PlanningModel:
                     unreserved[run_object.metadata.uid] = UnreservedRun(run_object, action.promise.name)
         return tuple(unreserved.values())
 
+    def _mark_promised_budgets(self, run: RunState) -> None:
+        """Has the statuses of Budgets written of which a promise to the Run keeps a part."""
+        for (budget, _), _ in run.promise.funding if run.promise is not None else ():
+            self.status_publisher.mark_budget_changed(budget)
+
     def _apply_action(self, action: Action, applied: AppliedRuns) -> None:
         key = action.run_key
         run = applied.runs[key] = self.world.runs[key]
@@ -316,7 +321,9 @@ class PlanningModel:
             self.lease_objects.close(lease, closing)
             self.status_publisher.mark_budget_changed(lease.payer[0])
             applied.lost[key] = None
+        self._mark_promised_budgets(run)
         self.world.apply(action)
+        self._mark_promised_budgets(run)
         for lease in action.opens:
             self.lease_objects.open(lease)
             self.status_publisher.mark_budget_changed(lease.payer[0])

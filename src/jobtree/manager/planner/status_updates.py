@@ -222,6 +222,7 @@ def timeless_usage(status: BudgetStatus) -> BudgetStatus:
     def without(usage: tuple[msgspec.Struct, ...]) -> tuple[msgspec.Struct, ...]:
         constant = {
             "used_gpu_hours": "0",
+            "committed_gpu_hours": None,
             "left_gpu_hours": None,
             "used_credits": "0",
             "left_credits": None,

@@ -2,8 +2,8 @@
 
 The world is not read while a plan is made: a page waits for the plan, outside the event loop, and then copies
 figures that the core keeps anyway. This costs time per envelope, domain, pending Reservation and changed
-node, but not per Run or lease. The text is rendered after the world is released. If a plan takes longer than
-``WAIT_SECONDS``, the page shows the figures from before it.
+node, and for each lease that an owner could take back from its family. The text is rendered after the world
+is released. If a plan takes longer than ``WAIT_SECONDS``, the page shows the figures from before it.
 """
 
 from collections import Counter
@@ -13,11 +13,21 @@ from functools import lru_cache
 from threading import Lock
 
 from jobtree.api.schema.quantities import HOUR, MILLI, SECOND
-from jobtree.core import Domain, EnvelopeState, Promise, RunKey, World, promised_together
+from jobtree.core import (
+    Domain,
+    EnvelopeState,
+    Headroom,
+    Promise,
+    RunKey,
+    World,
+    headroom_of,
+    promised_together,
+)
 from jobtree.manager.metrics import (
     BACKLOG,
     CONCURRENCY,
     ETA,
+    FAMILY_HEADROOM,
     FLEET,
     GPU_HOURS,
     HEADROOM,
@@ -75,25 +85,28 @@ def read_gauges(world: World, now: int) -> tuple[Rows, list[float]]:
 
 def read_budgets(world: World, now: int, rows: Rows) -> None:
     """Reads every envelope that is in a Budget now."""
-    used, headroom, hours = ([] for _ in range(3))  # type: tuple[list[GaugeRow], list[GaugeRow], list[GaugeRow]]
-    rows |= {CONCURRENCY: used, HEADROOM: headroom, GPU_HOURS: hours}
+    used, headroom, family, hours = list[GaugeRow](), list[GaugeRow](), list[GaugeRow](), list[GaugeRow]()
+    rows |= {CONCURRENCY: used, HEADROOM: headroom, FAMILY_HEADROOM: family, GPU_HOURS: hours}
     budgets = world.budgets
     for name, budget in sorted(budgets.budgets.items()):
         for spec in budget.spec.envelopes:
             envelope = budgets.envelopes[name, spec.name]
             labels = (envelope.owner, name, spec.name, spec.flavor)
-            headroom.append((labels, envelope.account.free_charge() / MILLI))
+            room = headroom_of(world, envelope)
+            headroom.append((labels, room.gpus))
+            if envelope.spec.sharing == "family":
+                family.append((labels, room.family_gpus))
             used += (((*labels, kind), usage.amount / MILLI) for kind, usage in envelope.by_class.items())
-            hours += (((*labels, kind), use / MILLI / HOUR) for kind, use in uses(envelope, now))
+            hours += (((*labels, kind), use / MILLI / HOUR) for kind, use in uses(world, envelope, room, now))
 
 
-def uses(envelope: EnvelopeState, now: int) -> Iterator[tuple[str, int]]:
-    account = envelope.account
-    used = account.used(now)
-    yield "used", used
-    yield "committed", max(0, account.declared_end - account.declared * now)
-    if account.max_use is not None:
-        yield "left", max(0, account.max_use - used)
+def uses(world: World, envelope: EnvelopeState, room: Headroom, now: int) -> Iterator[tuple[str, int]]:
+    """The usage now; what the world has of its own instant changes with the use of open leases since."""
+    account, elapsed = envelope.account, now - world.now
+    yield "used", account.used(now)
+    yield "committed", max(0, room.committed - account.declared * elapsed)
+    if room.hours_left is not None:
+        yield "left", max(0, room.hours_left - account.open_ended * elapsed)
 
 
 def read_fleet(world: World, rows: Rows) -> None:

@@ -99,22 +99,23 @@ def test_budget_gauges_are_the_charges_of_open_leases(manager: Manager, page: by
     assert len(series) == 3 * 5, "three envelopes, five classes each"
 
 
-def test_headroom_is_the_limit_without_the_used_gpus(manager: Manager, page: bytes) -> None:
-    used: Counter[Labels] = Counter()
-    for lease, labels, column, gpus in leases(manager.server):
-        if "end" not in lease.get("status", {}) and column != "opportunistic":
-            used[labels] += round(gpus * 1000)
-    expected = {}
+def test_headroom_is_the_figure_of_the_status(manager: Manager, page: bytes) -> None:
+    owner, family = dict[Labels, float](), dict[Labels, float]()
     for budget in manager.server.all(BUDGETS):
-        for envelope in budget["spec"]["envelopes"]:
+        usages = zip(budget["spec"]["envelopes"], budget["status"]["envelopes"], strict=True)
+        for envelope, usage in usages:
             labels = (
                 budget["spec"]["owner"],
                 budget["metadata"]["name"],
                 envelope["name"],
                 envelope["flavor"],
             )
-            expected[labels] = envelope["concurrency"] - used[labels] / 1000
-    assert samples(page, "jobtree_budget_headroom_gpus", *ENVELOPE) == expected
+            owner[labels] = int(usage["freeGPUs"])
+            if "familyFreeGPUs" in usage:
+                family[labels] = int(usage["familyFreeGPUs"])
+    assert samples(page, "jobtree_budget_headroom_gpus", *ENVELOPE) == owner
+    assert samples(page, "jobtree_budget_family_headroom_gpus", *ENVELOPE) == family
+    assert sum(owner.values()) > sum(family.values()), "an owner takes back what its family uses"
 
 
 def test_gpu_hours_are_those_of_the_leases_until_now(manager: Manager, page: bytes) -> None:
@@ -133,11 +134,13 @@ def test_gpu_hours_are_those_of_the_leases_until_now(manager: Manager, page: byt
     series = samples(page, "jobtree_budget_gpu_hours", *ENVELOPE, "kind")
     assert {labels[:-1]: hours for labels, hours in nonzero(series).items() if labels[-1] == "used"} == used
     shown = {labels[:-1]: hours for labels, hours in nonzero(series).items() if labels[-1] == "committed"}
+    org, child = ("org", "org", "main", H100), ("org:child", "org-child", "main", H100)
+    committed[org] += 16 + 4  # promised to waits and to on-spares, each an hour without a maxDuration
+    committed[child] += 8  # promised to unpaid
     assert shown == pytest.approx(committed)
-    org = ("org", "org", "main", H100)
-    assert {labels: hours for labels, hours in series.items() if labels[-1] == "left"} == {
-        (*org, "left"): 1000 - used[org]
-    }
+    (status,) = (body["status"] for body in manager.server.all(BUDGETS) if body["metadata"]["name"] == "org")
+    left = {labels: hours for labels, hours in series.items() if labels[-1] == "left"}
+    assert left == {(*org, "left"): float(status["envelopes"][0]["leftGPUHours"])}
 
 
 def test_each_gpu_of_the_fleet_is_in_one_state(manager: Manager, page: bytes) -> None:

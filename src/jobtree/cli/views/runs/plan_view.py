@@ -5,10 +5,11 @@ from typing import Any
 
 import click
 
-from jobtree.api.schema.quantities import format_milli, format_time
+from jobtree.api.schema.quantities import MILLI, format_milli, format_time
 from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.table import Column, print_table
 from jobtree.cli.shell.wording import counted_noun
+from jobtree.cli.views.credit_text import credits_per_hour
 from jobtree.cli.views.event_lines import event_lines
 from jobtree.cli.views.place_names import Places, slots_of
 from jobtree.cli.views.runs.funding_remedies import further_funding
@@ -26,8 +27,8 @@ COLUMNS = (
     Column("GPUS", right=True),
     Column("DOMAIN", rank=1),
     Column("SLOTS", shrinks=True),
-    Column("PAYER"),
-    Column("CLASS", rank=2),
+    Column("PAYER", answer=True),
+    Column("CLASS", rank=2, answer=True),
 )
 
 
@@ -83,8 +84,10 @@ class PlanView:
         leases = sorted(run.leases.values(), key=lambda lease: (lease.group, lease.role, lease.name))
         print_table(settings, COLUMNS, [self._row(lease) for lease in leases])
         charge = sum(lease.charge for lease in leases)
+        price = credits_per_hour(self.cluster.world, run.flavor, charge)
         click.echo(
-            f"width {run.width}, charge {format_milli(charge)}, pods of {counted_noun(run.pod_size, 'GPU')}"
+            f"width {run.width}, charge {format_milli(charge)}{price}, "
+            f"pods of {counted_noun(run.pod_size, 'GPU')}"
         )
         for line in promise_lines(self.places, run, ""):
             click.echo(line)
@@ -104,8 +107,9 @@ class PlanView:
         if not run.waiting:
             yield from run_outcome(self.places, run)
             return
-        yield f"{run_title(run)} cannot start now: {request_text(run)}"
         world = self.cluster.world
+        price = credits_per_hour(world, run.flavor, run.shape.total * MILLI) if run.shape else ""
+        yield f"{run_title(run)} cannot start now: {request_text(run)}{price}"
         if not (run.verdict and run.verdict.causes):
             yield "  the manager has not planned this Run yet"
         for cause in run.verdict.causes if run.verdict else ():

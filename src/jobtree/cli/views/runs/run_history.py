@@ -10,6 +10,7 @@ from jobtree.api.schema.quantities import HOUR, MILLI, format_milli, format_time
 from jobtree.cli.shell.table import painted
 from jobtree.cli.shell.wording import counted_noun
 from jobtree.cli.source.lease_entries import LeaseEntry, entries
+from jobtree.cli.views.credit_text import credits_paid
 from jobtree.cli.views.lottery.lottery_story import lottery_story
 from jobtree.cli.views.lottery.resolution_records import resolutions
 from jobtree.cli.views.lottery.risk_lines import risk_lines, risks_of
@@ -110,6 +111,8 @@ class RunHistoryView:
                 payer = f"no envelope, recorded under {payer}"
             now = f"{counted_noun(share.gpus, 'GPU')} now, " if share.gpus else ""
             yield f"  {share.class_:<13}  {payer}: {now}{counted_noun(share.gpu_hours, 'GPU-hour')} in all"
+        if spent := credits_paid(self.world, self.run):
+            yield f"  in all         {spent}, at the present price"
 
 
 def deleted_run_lines(name: str, leases: Sequence[LeaseEntry]) -> Iterator[str]:

@@ -15,11 +15,11 @@ COLUMNS = (
     Column("STAGE"),
     Column("PHASE"),
     Column("WIDTH", right=True),
-    Column("START", rank=1),
-    Column("DONE BY", rank=1),
+    Column("START", rank=1, answer=True),
+    Column("DONE BY", rank=1, answer=True),
     Column("AFTER", rank=2),
     Column("WITH", rank=2),
-    Column("REASON", rank=3),
+    Column("REASON", rank=3, answer=True),
 )
 
 
