@@ -6,13 +6,14 @@ counts as misplaced only if no other node is in the domain that its labels name.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from jobtree.api.kubernetes.node import DOMAIN_LABELS, FLAVOR_LABEL, Node
 
 FABRIC = "fabric.domain"
 RACK = "rack"
+DOMAIN = "domain"
 UNKNOWN = "VALUE"
 
 
@@ -33,11 +34,45 @@ class LabelRepair(NamedTuple):
 def label_repairs(nodes: Iterable[Node]) -> Iterator[LabelRepair]:
     """Yields the repairs for nodes that have GPUs, by node name."""
     with_gpus = sorted((node for node in nodes if node.gpus), key=lambda node: node.name)
+    neighbors = Neighbors(with_gpus)
     yield from misspelled_flavors(with_gpus)
     for node in with_gpus:
-        others = [other for other in with_gpus if other is not node]
-        yield from missing_labels(node, others)
-        yield from wrong_labels(node, others)
+        yield from missing_labels(node, neighbors)
+        yield from wrong_labels(node, neighbors)
+
+
+class Neighbors:
+    """Counts the values of labels among the nodes of each rack, fabric and domain, in one pass."""
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self.domains: Counter[object] = Counter()
+        self._values: dict[
+            tuple[str, object, str], Counter[str]
+        ] = {}  # by label nearby, its value, and label
+        for node in nodes:
+            self.domains[node.domain] += 1
+            for near, value in places_of(node):
+                for label in (FLAVOR_LABEL, *DOMAIN_LABELS):
+                    counts = self._values.setdefault((near, value, label), Counter())
+                    counts[node.labels.get(label, "")] += 1
+
+    def majority(self, node: Node, label: str, near: str) -> str:
+        """Returns the value that more than half of the other nodes nearby have; empty if there is none."""
+        value = dict(places_of(node)).get(near)
+        if value is None:
+            return ""
+        counts = self._values[near, value, label].copy()
+        counts[node.labels.get(label, "")] -= 1
+        (usual, number), *_ = counts.most_common(1)
+        return usual if 2 * number > counts.total() else ""
+
+
+def places_of(node: Node) -> list[tuple[str, object]]:
+    """Returns where a node is, in words of its labels: its domain, its rack, its fabric."""
+    racks: list[tuple[str, object]] = [
+        (label, node.labels[label]) for label in (RACK, FABRIC) if label in node.labels
+    ]
+    return [(DOMAIN, node.domain), *racks]
 
 
 def nodes_without_gpus(nodes: Iterable[Node]) -> list[str]:
@@ -64,39 +99,28 @@ def plain_spelling(flavor: str) -> str:
     return "".join(letter for letter in flavor.lower() if letter.isalnum())
 
 
-def missing_labels(node: Node, others: list[Node]) -> Iterator[LabelRepair]:
+def missing_labels(node: Node, neighbors: Neighbors) -> Iterator[LabelRepair]:
     if not node.flavor:
-        value = majority_value(others, FLAVOR_LABEL, lambda other: other.domain == node.domain)
+        value = neighbors.majority(node, FLAVOR_LABEL, DOMAIN)
         yield LabelRepair(node, FLAVOR_LABEL, value, "no pod is placed on the node without it")
     for label in DOMAIN_LABELS:
         if label in node.labels:
             continue
         if label == FABRIC:
-            value = majority_value(others, label, lambda other: share_label(node, other, RACK))
+            value = neighbors.majority(node, label, RACK)
             yield LabelRepair(node, label, value, "all nodes without it count as one domain of their own")
-        elif value := majority_value(others, label, lambda other: share_label(node, other, FABRIC)):
+        elif value := neighbors.majority(node, label, FABRIC):
             yield LabelRepair(
                 node, label, value, f"other nodes with {FABRIC}={node.labels.get(FABRIC, '')} have it"
             )
 
 
-def wrong_labels(node: Node, others: list[Node]) -> Iterator[LabelRepair]:
-    if FABRIC not in node.labels or any(other.domain == node.domain for other in others):
+def wrong_labels(node: Node, neighbors: Neighbors) -> Iterator[LabelRepair]:
+    if FABRIC not in node.labels or neighbors.domains[node.domain] > 1:
         return
     for label in ("region", "cluster"):
-        value = majority_value(others, label, lambda other: share_label(node, other, FABRIC))
+        value = neighbors.majority(node, label, FABRIC)
         if label in node.labels and value not in ("", node.labels[label]):
             yield LabelRepair(
                 node, label, value, f"no other node is there: those with this {FABRIC} are in {value}"
             )
-
-
-def share_label(node: Node, other: Node, label: str) -> bool:
-    return label in node.labels and node.labels[label] == other.labels.get(label)
-
-
-def majority_value(others: list[Node], label: str, is_near: Callable[[Node], bool]) -> str:
-    """Returns the value that more than half of the nodes nearby have; empty if there is none."""
-    values = Counter(other.labels.get(label, "") for other in others if is_near(other))
-    (value, number), *_ = values.most_common(1) or [("", 0)]
-    return value if 2 * number > values.total() else ""
