@@ -351,6 +351,7 @@ ROWS = (
     Outcome("Activate", Reason.ACTIVATED),
     Outcome("Confirm", Reason.ACTIVATED),
     Outcome("Supersede", Reason.SUPERSEDED),
+    Outcome("Supersede", Reason.FINISHED),
     Outcome("Withdraw", Reason.CANCELLED),
     Outcome("Withdraw", Reason.FINISHED),
     Outcome("Withdraw", Reason.SUPERSEDED),

@@ -232,8 +232,8 @@ def event_instant(world: World, run: RunState) -> int:
 
 def end_run(trial: Trial, run: RunState, kind: ActionKind, at: int) -> None:
     promise = run.promise
-    if kind == "Complete" and promise is not None:  # a Run that has finished by its date has its promise kept
-        cause = Cause(Reason.SUPERSEDED, promise.name)
+    if kind == "Complete" and promise is not None:  # it has finished by its date: that is kept
+        cause = Cause(Reason.FINISHED, promise.name)
         trial.begin_action("Supersede", run, trial.world.now, cause, promise=promise)
     withdraw_promise(trial, run, Reason.CANCELLED if kind == "Cancel" else Reason.FINISHED)
     end = PLAIN_ENDS[kind]

@@ -240,9 +240,9 @@ def test_15_a_run_with_a_checkpoint_starts_on_held_slots_provisionally_and_goes_
 def test_15_provisional_run_that_completes_is_not_called_cancelled() -> None:
     lab = through()
     lab.submit(run("resumable", "org:a", 32, at=HOUR, checkpoint="10m"))
-    withdrawal = next(action for action in lab.finish("resumable").actions if action.kind == "Withdraw")
-    assert withdrawal.cause.reason is Reason.FINISHED
-    assert "cancelled" not in str(withdrawal.cause)
+    ended = next(action for action in lab.finish("resumable").actions if action.promise is not None)
+    assert (ended.kind, ended.cause.reason) == ("Supersede", Reason.FINISHED)
+    assert "cancelled" not in str(ended.cause)
 
 
 def test_15_who_waits_behind_a_promise_is_told_who_will_hold_the_gpus_then() -> None:
