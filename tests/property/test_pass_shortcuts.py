@@ -3,7 +3,7 @@
 Each test plays random histories in which one shortcut is replaced by the full computation, and compares them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from unittest.mock import patch
 
 import msgspec
@@ -21,8 +21,8 @@ from jobtree.core.planning.planning_pass import is_at_rest
 from jobtree.core.planning.start_attempt import StartAttempt
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.world import world as world_module
-from jobtree.core.world.inactive_queue import PLACEMENT_REASONS, WaitSignature, lacks_room_only
-from jobtree.core.world.run_queue import RunQueue
+from jobtree.core.world.inactive_queue import PLACEMENT_REASONS, lacks_room_only
+from jobtree.core.world.run_queue import MaxGpusFor, RunQueue
 from jobtree.core.world.world import World
 from tests.property.examples import examples
 from tests.property.history_player import HistoryPlayer
@@ -61,7 +61,7 @@ class RecordingQueue(RunQueue):
 
     inactive_orders: set[CreationOrder] = set()  # noqa: RUF012  one cluster at a time
 
-    def active_runs(self, max_gpus: Callable[[WaitSignature], int]) -> list[CreationOrder]:
+    def active_runs(self, max_gpus: MaxGpusFor) -> list[CreationOrder]:
         active = super().active_runs(max_gpus)
         everything = [order for order in self.queue if order not in self._entered]
         RecordingQueue.inactive_orders = set(everything) - set(active)

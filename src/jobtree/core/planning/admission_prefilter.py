@@ -16,6 +16,7 @@ from jobtree.core.funding.cover import GangFunding, funding_refusals
 from jobtree.core.funding.current_funding_lower_bound import CurrentFundingLowerBound
 from jobtree.core.funding.current_funding_upper_bound import CurrentFundingUpperBound
 from jobtree.core.funding.future_funding import fundable_ever
+from jobtree.core.funding.future_recall import family_reservations
 from jobtree.core.funding.payer_candidates import payer_candidates
 from jobtree.core.model.gang_shape import GangShape
 from jobtree.core.model.gpu_lease import RunKey
@@ -28,8 +29,16 @@ from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.domain import Domain
 from jobtree.core.supply.flavor_pool import FlavorPool
 from jobtree.core.supply.node_slots import PodDemand
-from jobtree.core.world.inactive_queue import DateSignature, WaitSignature, date_signature, lacks_room_only
+from jobtree.core.world.inactive_queue import (
+    DateSignature,
+    MaxGpus,
+    WaitSignature,
+    date_signature,
+    lacks_room_only,
+)
 from jobtree.core.world.world import World
+
+ANY_GPUS = MaxGpus(FOREVER, FOREVER)
 
 
 class PlacementKey(msgspec.Struct, frozen=True):
@@ -61,12 +70,14 @@ class AdmissionPrefilter:
         self._offering_by_size: dict[tuple[str, int, RecallKey | None], list[Domain]] = {}
         self._recallable_gpus: dict[tuple[str, str], int] = {}
         self._free_gpus: dict[tuple[str, int], int] = {}
+        self._gpus_beside_promises: dict[tuple[str, PodDemand], int] = {}
+        self._counted_on: dict[tuple[str, str], bool] = {}
         self._funding_lower_bound = CurrentFundingLowerBound(world)
         self._funding_upper_bound = CurrentFundingUpperBound(world)
         self._recall_capacity = RecallCapacity(world)
         self._dateless: dict[DateSignature, Precedence] = {}
 
-    def max_gpus_for(self, signature: WaitSignature) -> int:
+    def max_gpus_for(self, signature: WaitSignature) -> MaxGpus:
         """An upper bound on the GPUs for Runs with this signature; those that need more stay inactive."""
         world, flavor = self._world, self._world.fleet.flavor(signature.flavor)
         if (
@@ -75,9 +86,9 @@ class AdmissionPrefilter:
             or flavor.biggest_node != signature.biggest_node
             or (world.sweep_due and self._has_partly_opportunistic(flavor))
         ):
-            return FOREVER
+            return ANY_GPUS
         if signature.dateless is not None and world.provisional_runs:
-            return FOREVER
+            return ANY_GPUS
         payers = payers_of_owner(
             world.budgets, signature.owner, signature.flavor, signature.sponsors
         ).candidates
@@ -87,16 +98,34 @@ class AdmissionPrefilter:
             else 0
         )
         if not signature.lacks_room_only:
-            return sum(max(0, payer.envelope.account.free_charge()) // MILLI for payer in payers) + recallable
+            paid = sum(max(0, payer.envelope.account.free_charge()) // MILLI for payer in payers)
+            return MaxGpus(paid + recallable, paid + recallable)
         if recallable or flavor.opportunistic_slots:
-            return flavor.free + flavor.opportunistic_slots + recallable
-        return self._gpus_in_whole_pods(flavor, signature.pod_size)
+            reachable = flavor.free + flavor.opportunistic_slots + recallable
+            return MaxGpus(reachable, reachable)
+        in_pods = self._gpus_in_whole_pods(flavor, signature.pod_size)
+        if signature.staying_pods is None or self._family_counts_on(signature.owner, signature.flavor):
+            return MaxGpus(in_pods, in_pods)
+        return MaxGpus(self._gpus_for_good(flavor, signature.staying_pods), in_pods)
 
     @staticmethod
     def _recallable_from(envelope: EnvelopeState) -> int:
         """An upper bound on the GPUs that an envelope pays for other owners of the family."""
         charges = envelope.by_class
         return -(-(charges["shared"].amount + charges["spare"].amount) // MILLI)
+
+    def _gpus_for_good(self, flavor: FlavorPool, demand: PodDemand) -> int:
+        """GPUs that such pods could have until they end, beside all promises."""
+        cached = self._gpus_beside_promises.get((flavor.name, demand))
+        if cached is None:
+            world, now = self._world, self._world.now
+            profiles = (
+                availability_profile(world, domain, demand, None)
+                for domain in flavor.in_pack_order(demand.size)
+            )
+            pods = sum(max(0, profile.pods(0, now, FOREVER, None, None)) for profile in profiles)
+            cached = self._gpus_beside_promises[flavor.name, demand] = pods * demand.size
+        return cached
 
     def _gpus_in_whole_pods(self, flavor: FlavorPool, pod_size: int) -> int:
         """Free GPUs in whole pods of that size, on any node."""
@@ -147,7 +176,7 @@ class AdmissionPrefilter:
 
         Its own promise and those to the family may hold all the room that it lacks.
         """
-        if not may_start_before_family(self._world, run):
+        if not self._family_counts_on(run.owner, run.flavor) or not may_start_before_family(self._world, run):
             return False
         held: dict[str, int] = {}  # GPUs by domain
         gangs = gangs_in_the_way(self._world, run)
@@ -161,6 +190,16 @@ class AdmissionPrefilter:
             for name, beside in self._pods_by_domain[kind].items()
         ]
         return (sum(pods) if shape.spread else max(pods, default=0)) >= shape.min // pod_size
+
+    def _family_counts_on(self, owner: str, flavor: str) -> bool:
+        """Whether a promise to the family counts on an envelope of this owner (C14)."""
+        cached = self._counted_on.get((owner, flavor))
+        if cached is None:
+            cached = self._counted_on[owner, flavor] = any(
+                envelope.spec.flavor == flavor and family_reservations(self._world, envelope, None)
+                for envelope in self._world.budgets.by_owner.get(owner, ())
+            )
+        return cached
 
     # Hints for a start that is tried
 

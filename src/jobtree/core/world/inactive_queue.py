@@ -10,7 +10,7 @@ Any change of a Run itself makes it active, until a pass has considered it.
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
@@ -20,6 +20,7 @@ from jobtree.core.model.gang_shape import GangShape
 from jobtree.core.model.promise import CreationOrder, Precedence, Promise
 from jobtree.core.model.reasons import Reason
 from jobtree.core.runs.run_state import RunState
+from jobtree.core.supply.node_slots import PodDemand
 
 SortedEntry = TypeVar("SortedEntry", tuple[int, CreationOrder], Precedence)
 
@@ -42,8 +43,16 @@ class WaitSignature(msgspec.Struct, frozen=True):
     sponsors: tuple[str, ...]
     lacks_room_only: bool  # otherwise also, or only, budget
     pod_size: int
+    staying_pods: PodDemand | None  # its pods, if it never fits before a promise: it has no end or checkpoint
     biggest_node: int  # GPUs of the flavor's biggest node; the pod size depends on it
     dateless: DateSignature | None  # of a promise without a date
+
+
+class MaxGpus(NamedTuple):
+    """The GPUs that there can be at most for Runs of one signature."""
+
+    of_others: int
+    of_holders: int  # for Runs whose own promise counts on a domain with free GPUs
 
 
 ReconsideredUpTo = dict[WaitSignature, int]  # GPUs
@@ -76,6 +85,7 @@ class InactiveQueue:
             sponsors=run.sponsors,
             lacks_room_only=lacks_room_only(run),
             pod_size=shape.pod_size(biggest_node),
+            staying_pods=staying_pods(shape, biggest_node),
             biggest_node=biggest_node,
             dateless=date_signature(run, promise) if promise.at is None else None,
         )
@@ -95,29 +105,43 @@ class InactiveQueue:
             remove_sorted(self._dateless, run.signature, run.precedence)
         return True
 
-    def may_reconsider(self, creation_order: CreationOrder, max_gpus: Callable[[WaitSignature], int]) -> bool:
+    def may_reconsider(
+        self,
+        creation_order: CreationOrder,
+        max_gpus: Callable[[WaitSignature], MaxGpus],
+        holders: Container[CreationOrder],
+    ) -> bool:
         """Whether this inactive Run needs no more GPUs than there can be, or is the first without a date."""
         run = self._runs.get(creation_order)
         if run is None:
             return False
         dateless = self._dateless.get(run.signature)
         is_first = dateless is not None and dateless[0] == run.precedence
-        return is_first or run.needed_gpus <= max_gpus(run.signature)
+        most = max_gpus(run.signature)
+        return is_first or run.needed_gpus <= (
+            most.of_holders if creation_order in holders else most.of_others
+        )
 
     def to_reconsider(
         self,
-        max_gpus: Callable[[WaitSignature], int],
+        max_gpus: Callable[[WaitSignature], MaxGpus],
         flavors: Container[str],
+        holders: Iterable[CreationOrder],
         reconsidered: ReconsideredUpTo,
     ) -> Iterator[CreationOrder]:
         """Yields the inactive Runs of these flavors that need no more GPUs than there can be.
 
-        ``reconsidered`` has the GPUs of earlier calls: Runs that those calls yielded are not yielded again.
+        ``reconsidered`` has the GPUs of earlier calls: Runs that those calls yielded are not yielded again,
+        except holders.
         """
+        for order in holders:
+            run = self._runs.get(order)
+            if run is not None and run.needed_gpus <= max_gpus(run.signature).of_holders:
+                yield order
         for signature, needs in self._by_need.items():
             if signature.flavor not in flavors:
                 continue
-            before, now = reconsidered.get(signature, 0), max_gpus(signature)
+            before, now = reconsidered.get(signature, 0), max_gpus(signature).of_others
             if now > before:
                 reconsidered[signature] = now
                 bounds = (bisect_right(needs, gpus, key=itemgetter(0)) for gpus in (before, now))
@@ -134,6 +158,15 @@ def remove_sorted(
     del entries[bisect_left(entries, entry)]
     if not entries:
         del groups[signature]
+
+
+def staying_pods(shape: GangShape, biggest_node: int) -> PodDemand | None:
+    """Returns the pods of a Run without a certain end and without a checkpoint; None for other Runs."""
+    if shape.max_duration is not None or shape.checkpoint is not None:
+        return None
+    return PodDemand(
+        shape.pod_size(biggest_node), tolerations=shape.tolerations, node_selector=shape.node_selector
+    )
 
 
 def lacks_room_only(run: RunState) -> bool:

@@ -17,11 +17,11 @@ from jobtree.core.model.promise import CreationOrder
 from jobtree.core.runs.rank_assignment import reassign_ranks
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.supply.fleet import Fleet
-from jobtree.core.world.inactive_queue import InactiveQueue, ReconsideredUpTo, WaitSignature
+from jobtree.core.world.inactive_queue import InactiveQueue, MaxGpus, ReconsideredUpTo, WaitSignature
 from jobtree.core.world.pending_changes import PendingChanges
 from jobtree.core.world.timers import TimerQueue, may_grow_at
 
-MaxGpus = Callable[[WaitSignature], int]  # the GPUs that there can be at most for such Runs
+MaxGpusFor = Callable[[WaitSignature], MaxGpus]
 
 
 class RunQueue:
@@ -40,6 +40,7 @@ class RunQueue:
         self._left: set[CreationOrder] = set()
         self._listed: set[CreationOrder] = set()  # Runs that this round has listed
         self._reconsidered: ReconsideredUpTo = {}  # GPUs up to which inactive Runs were listed
+        self._holders: frozenset[CreationOrder] = frozenset()  # of promised room, when Runs were last listed
         self._newly_active: set[CreationOrder] = set()  # since active Runs were last listed
         self._generations: list[int] = []  # of all flavors, when active Runs were last listed
         self._growth_times: list[tuple[int, RunKey]] = []  # when Runs that want to grow may
@@ -98,12 +99,12 @@ class RunQueue:
         self._entered.clear()
         self._left.clear()
 
-    def active_runs(self, max_gpus: MaxGpus) -> list[CreationOrder]:
+    def active_runs(self, max_gpus: MaxGpusFor) -> list[CreationOrder]:
         """Returns the Runs that this round considers, in creation order."""
         self._listed, self._reconsidered = set(), {}
         return sorted(self._new_candidates(self._active, max_gpus))  # most of them are in order already
 
-    def newly_active_runs(self, creation_order: CreationOrder, max_gpus: MaxGpus) -> list[CreationOrder]:
+    def newly_active_runs(self, creation_order: CreationOrder, max_gpus: MaxGpusFor) -> list[CreationOrder]:
         """Returns Runs behind ``creation_order`` that became active since the last call."""
         active = [order for order in self._newly_active if order > creation_order and order in self._active]
         if not active and self._generations == self._reconsider_generations():
@@ -111,7 +112,7 @@ class RunQueue:
             return []
         return [order for order in self._new_candidates(active, max_gpus) if order > creation_order]
 
-    def _new_candidates(self, active: Iterable[CreationOrder], max_gpus: MaxGpus) -> list[CreationOrder]:
+    def _new_candidates(self, active: Iterable[CreationOrder], max_gpus: MaxGpusFor) -> list[CreationOrder]:
         """Returns those of the active and all inactive Runs to consider that this round has not listed."""
         changed_flavors = {
             flavor.name
@@ -120,17 +121,33 @@ class RunQueue:
         }
         self._newly_active, self._generations = set(), self._reconsider_generations()
         entered, listed = self._entered, self._listed
-        orders = (*active, *self._inactive.to_reconsider(max_gpus, changed_flavors, self._reconsidered))
-        candidates = [order for order in orders if order not in entered and order not in listed]
+        self._holders = self._holders_of_room(changed_flavors)
+        inactive = self._inactive.to_reconsider(max_gpus, changed_flavors, self._holders, self._reconsidered)
+        candidates = [
+            order
+            for order in dict.fromkeys((*active, *inactive))
+            if order not in entered and order not in listed
+        ]
         self._listed.update(candidates)
         return candidates
+
+    def _holders_of_room(self, flavors: Iterable[str]) -> frozenset[CreationOrder]:
+        """Returns the Runs whose promises count on domains of these flavors that have free GPUs."""
+        return frozenset(
+            self._runs[run_key].creation_order
+            for flavor in map(self._fleet.flavor, sorted(flavors))
+            for domain in flavor.in_pack_order(1)
+            for run_key in domain.promises
+        )
 
     def _reconsider_generations(self) -> list[int]:
         return [flavor.reconsider_generation for flavor in self._fleet.flavors.values()]
 
-    def is_active(self, creation_order: CreationOrder, max_gpus: MaxGpus) -> bool:
+    def is_active(self, creation_order: CreationOrder, max_gpus: MaxGpusFor) -> bool:
         """Whether a Run that this round has listed must still be considered."""
-        return creation_order in self._active or self._inactive.may_reconsider(creation_order, max_gpus)
+        return creation_order in self._active or self._inactive.may_reconsider(
+            creation_order, max_gpus, self._holders
+        )
 
     def update_growth(self, run: RunState) -> None:
         """Updates whether a running Run is a growth candidate, or wider than it wants to be (E1, E2)."""
