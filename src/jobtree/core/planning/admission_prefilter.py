@@ -10,7 +10,7 @@ import msgspec
 
 from jobtree.api.schema.quantities import MILLI
 from jobtree.core.accounts.envelope_accounts import FOREVER, EnvelopeState
-from jobtree.core.accounts.payers import payers_of_owner
+from jobtree.core.accounts.payers import PayerCandidates, payers_of_owner
 from jobtree.core.availability.availability_profile import availability_profile, placement_demand
 from jobtree.core.funding.cover import GangFunding, funding_refusals
 from jobtree.core.funding.current_funding_lower_bound import CurrentFundingLowerBound
@@ -89,17 +89,11 @@ class AdmissionPrefilter:
             return ANY_GPUS
         if signature.dateless is not None and world.provisional_runs:
             return ANY_GPUS
-        payers = payers_of_owner(
-            world.budgets, signature.owner, signature.flavor, signature.sponsors
-        ).candidates
-        recallable = (
-            sum(self._recallable_from(payer.envelope) for payer in payers if payer.tier == 0)
-            if world.sweep_due
-            else 0
-        )
+        recallable = self._recallable_for(signature) if world.sweep_due else 0
         if not signature.lacks_room_only:
-            paid = sum(max(0, payer.envelope.account.free_charge()) // MILLI for payer in payers)
-            return MaxGpus(paid + recallable, paid + recallable)
+            free = (max(0, payer.envelope.account.free_charge()) for payer in self._payers_for(signature))
+            paid = sum(charge // MILLI for charge in free) + recallable
+            return MaxGpus(paid, paid)
         if recallable or flavor.opportunistic_slots:
             reachable = flavor.free + flavor.opportunistic_slots + recallable
             return MaxGpus(reachable, reachable)
@@ -107,6 +101,15 @@ class AdmissionPrefilter:
         if signature.staying_pods is None or self._family_counts_on(signature.owner, signature.flavor):
             return MaxGpus(in_pods, in_pods)
         return MaxGpus(self._gpus_for_good(flavor, signature.staying_pods), in_pods)
+
+    def _payers_for(self, signature: WaitSignature) -> PayerCandidates:
+        key = (signature.owner, signature.flavor, signature.sponsors)
+        return payers_of_owner(self._world.budgets, *key).candidates
+
+    def _recallable_for(self, signature: WaitSignature) -> int:
+        """An upper bound on the GPUs that the owner's envelopes pay for other owners of the family."""
+        own = (payer.envelope for payer in self._payers_for(signature) if payer.tier == 0)
+        return sum(map(self._recallable_from, own))
 
     @staticmethod
     def _recallable_from(envelope: EnvelopeState) -> int:
