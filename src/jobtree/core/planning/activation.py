@@ -314,8 +314,12 @@ def shrink_victims(trial: Trial, steps: Sequence[Victim], reason: ClosureReason,
 def provisional_reclaims_for(
     trial: Trial, run: RunState, promise: Promise, payers: dict[EnvelopeKey, int] | None
 ) -> list[ReclaimAction]:
-    """Ends provisional work that yields to the promise and is charged to its payers, newest first (R6)."""
+    """Ends provisional work that yields to the promise and uses its payers or domains, newest first (R6).
+
+    Its nodes count too: the free ones in the slice may be promised whole to larger pods.
+    """
     world = trial.world
+    domains = dict(promise.domain_gpus)
     if payers is None:
         split, _ = funding_at(world, run, promise.width, promise.pod_size, world.now, promise.precedence)
         payers = dict((*promise.funding, *split))
@@ -324,7 +328,12 @@ def provisional_reclaims_for(
         for other in (world.runs[key] for key in world.provisional_runs)
         if other is not run
         and other.is_provisional_to(promise.precedence)
-        and any(lease.payer in payers for lease in other.leases.values())
+        and any(
+            lease.payer in payers or world.fleet.domain_by_node[node].name in domains
+            for lease in other.leases.values()
+            for node, _ in lease.slots
+            if node in world.fleet.domain_by_node
+        )
     ]
     users.sort(key=lambda other: (other.since or 0, other.creation_order), reverse=True)
     return [partial(reclaim_run, trial, other, world.now) for other in users]

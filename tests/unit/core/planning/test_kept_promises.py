@@ -101,3 +101,22 @@ def test_the_owner_gets_its_budget_at_once_where_nobody_has_to_stop() -> None:
     lab.submit(run("mine", "org:a", 8, at=HOUR + MINUTE))
     assert lab.paid("mine") == {"Owned org-a/main": 8}
     assert (lab.phase("kin"), lab["kin"].opportunistic_gpus) == ("Running", 8)
+
+
+def test_provisional_work_ends_where_the_other_free_nodes_are_promised_whole() -> None:
+    """R6, X1: at its date ``two`` has room on a free node, but ``wide`` is promised all of that one."""
+    lab = Lab(nodes("nv-a", 3), node("b", "nv-b", 2), budget("rich", 64), budget("a", 2), budget("e", 16))
+    lab.submit(run("busy", "a", 2, max_duration="1h"))
+    lab.put(node("b", "nv-b", 2, cordoned=True))
+    lab.submit(run("base", "rich", 1), run("half", "rich", 7, at=1, max_duration="1h"))
+    lab.submit(run("full", "rich", 8, at=2, max_duration="90m"), run("e", "e", 8, at=3, max_duration="90m"))
+    lab.submit(run("wide", "e", 16, at=4), run("two", "a", 2, at=5))
+    assert (lab.promised_at("wide"), lab.promised_at("two")) == (90 * MINUTE, HOUR)
+    lab.live(20 * MINUTE)
+    lab.finish("half", "full")
+    lab.submit(run("filler", "rich", 7, at=20 * MINUTE, checkpoint="10m"))
+    assert (lab["filler"].provisional, lab.on("filler").keys()) == (True, lab.on("base").keys())
+    lab.live(HOUR)
+    assert lab.paid("two") == {"Owned a/main": 2}, lab.story
+    lab.live(90 * MINUTE)
+    assert lab.paid("wide") == {"Owned e/main": 16}, lab.story
