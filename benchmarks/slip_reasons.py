@@ -4,7 +4,8 @@ The check is independent of the planner. It takes away the cause that the reason
 which the date was told, and replays the trace again. The reason is right if the promise is kept then.
 
 - Lost nodes (``NodesLost``, ``NodeFailure``, ``CapacityLost``): without the outages that began later.
-- The owner's need (``OwnerNeeds``, ``Recalled``): without the later Runs of other teams.
+- The owner's need (``OwnerNeeds``, ``Recalled``): without the later Runs of other teams; or without the Runs
+  of the owners on whose budget the date counted: the later ones, and those that waited when it slipped.
 - Any other reason names nothing that happened outside, and no budget is edited here: it is wrong.
 
 If a promise is kept where nobody arrives later, a later arrival broke it: then the owner's need is the only
@@ -20,8 +21,9 @@ import msgspec
 
 from benchmarks.crowds import Crowd, blue_waters, flood, helios, small
 from benchmarks.kept_promises import OWNER_NEEDS, RESTART_COST, DetailedReplay
-from jobtree.core import Action, RunKey
+from jobtree.core import Action, RunKey, owners_counted_on
 from jobtree.simulation.inputs.replay_setup import ReplaySetup
+from jobtree.simulation.replay.meter import NEVER
 from jobtree.simulation.replay.saved_replay import run
 
 LOST_NODES = ("NodesLost", "NodeFailure", "CapacityLost")
@@ -37,15 +39,28 @@ class Break(NamedTuple):
     told: int
     conditional: bool
     reason: str
+    slipped: int = 0
+    owners: tuple[str, ...] = ()  # on whose budget the date counted
+
+
+class Cancelled(NamedTuple):
+    """Owners whose waiting Runs are cancelled at an instant."""
+
+    at: int
+    owners: tuple[str, ...]
 
 
 class CheckedReplay(DetailedReplay):
     """A replay without some jobs that records which dates slipped."""
 
-    def __init__(self, setup: ReplaySetup, removed: Collection[int] = ()) -> None:
+    def __init__(
+        self, setup: ReplaySetup, removed: Collection[int] = (), cancelled: Cancelled | None = None
+    ) -> None:
         super().__init__(setup)
         self._removed = frozenset(removed)
-        self._slips: list[tuple[RunKey, int, str]] = []
+        self._cancelled = cancelled
+        self._slips: dict[tuple[RunKey, int], tuple[str, int, tuple[str, ...]]] = {}
+        self._owners: dict[RunKey, tuple[str, ...]] = {}  # on whose budget the present promise counts
 
     def submit(self, job: int) -> None:
         if job in self._removed:
@@ -53,23 +68,47 @@ class CheckedReplay(DetailedReplay):
         else:
             super().submit(job)
 
+    def arrive_at(self, at: int) -> None:
+        super().arrive_at(at)
+        cancelled = self._cancelled
+        if cancelled is None or at + self.setup.epoch < cancelled.at:
+            return
+        self._cancelled = None
+        for waiting in [waiting for waiting in self.world.runs.values() if waiting.waiting]:
+            if waiting.owner in cancelled.owners:
+                self.world.drop_run(waiting.key)
+
     def _apply_action(self, action: Action) -> None:
+        if action.run_key not in self.world.runs:  # it was cancelled while it waited
+            self.meter.finished += action.kind == "Cancel"
+            return
         super()._apply_action(action)
-        promise = action.promise
-        if promise is not None and action.kind in ("Reserve", "Move"):
-            for slip in promise.slips:
-                known = (action.run_key, slip.before or 0, slip.reason)
-                if slip.before is not None and known not in self._slips:
-                    self._slips.append(known)
+        promise, run_key = action.promise, action.run_key
+        if promise is None or action.kind not in ("Reserve", "Move"):
+            return
+        for slip in promise.slips:
+            if slip.before is not None:
+                noted = (slip.reason, action.at, self._owners.get(run_key, ()))
+                self._slips.setdefault((run_key, slip.before), noted)
+        self._owners[run_key] = owners_counted_on(self.world, promise)
+
+    def runs_since(self, job: int, at: int) -> bool:
+        """Whether a job runs since that instant at least, or has finished after a start by then."""
+        started = self._started.get(job)
+        if self.meter.finish[job] != NEVER:
+            started = self.meter.first_start[job]
+        return started is not None and started <= at
 
     def breaks(self) -> list[Break]:
         """Returns every date that slipped or was not kept, each once."""
-        missed = [(miss.run_key, miss.due, miss.reason) for miss in self.promises.misses]
-        found = {(run_key, date): reason for run_key, date, reason in (*missed, *self._slips)}
+        found = {
+            (miss.run_key, miss.due): (miss.reason, miss.due, self._owners.get(miss.run_key, ()))
+            for miss in self.promises.misses
+        }
         told = self.promises.told
         return [
-            Break(run_key, date, *told[run_key, date], reason)
-            for (run_key, date), reason in found.items()
+            Break(run_key, date, *told[run_key, date], reason, slipped, owners)
+            for (run_key, date), (reason, slipped, owners) in (found | self._slips).items()
             if (run_key, date) in told
         ]
 
@@ -94,19 +133,25 @@ def verdict(setup: ReplaySetup, broken: Break) -> Verdict:
     if broken.reason not in OWNERS_NEED:
         return "a later arrival broke it" if is_kept(setup, broken, later) else "no such cause"
     team = setup.trace.team[job]
-    owners = [other for other in later if setup.trace.team[other] != team]
-    return "right" if is_kept(setup, broken, owners) else "slips without it too"
+    others = [other for other in later if setup.trace.team[other] != team]
+    if is_kept(setup, broken, others):
+        return "right"
+    of_owners = [other for other in others if setup.owners[setup.trace.team[other]] in broken.owners]
+    cancelled = Cancelled(broken.slipped, broken.owners)
+    return "right" if is_kept(setup, broken, of_owners, cancelled) else "slips without it too"
 
 
-def is_kept(setup: ReplaySetup, broken: Break, removed: Collection[int] = ()) -> bool:
-    """Whether a replay without these jobs keeps the date. Until it was told, both replays are the same."""
-    replay = CheckedReplay(setup, removed)
+def is_kept(
+    setup: ReplaySetup, broken: Break, removed: Collection[int] = (), cancelled: Cancelled | None = None
+) -> bool:
+    """Whether the job runs at the date in a replay without these jobs, and is not stopped soon after (R5).
+
+    Until the date was told, both replays are the same. Other dates that it is told do not matter.
+    """
+    replay = CheckedReplay(setup, removed, cancelled)
     until = broken.date - setup.epoch + replay.promises.guard
     run(replay, watch=lambda simulation: simulation.now > until)
-    return not any(
-        other.run_key == broken.run_key and broken.told <= other.date <= broken.date
-        for other in replay.breaks()
-    )
+    return replay.runs_since(int(broken.run_key[1]), broken.date - setup.epoch)
 
 
 def crowds(traces: int, others: int, jobs: int) -> Iterator[Crowd]:

@@ -12,7 +12,7 @@ from benchmarks.kept_promises import (
     waits_within_budget,
 )
 from benchmarks.report import missed
-from benchmarks.slip_reasons import Break, CheckedReplay, checked, verdict
+from benchmarks.slip_reasons import Break, Cancelled, CheckedReplay, checked, verdict
 from jobtree.api.schema.quantities import HOUR, MINUTE
 from jobtree.simulation.inputs.outages import Outage
 from jobtree.simulation.inputs.replay_setup import ReplaySetup
@@ -122,3 +122,11 @@ def test_slips_of_a_replay_are_checked() -> None:
     assert {(found.run_key, found.date): answer for found, answer in checked(setup)}[
         broken.run_key, broken.date
     ] == "right"
+
+
+def test_replay_can_cancel_the_jobs_of_an_owner_that_wait_at_an_instant() -> None:
+    jobs = Job(0, "a", 8, HOUR), Job(MINUTE, "a", 8, HOUR), Job(2 * MINUTE, "b", 8, HOUR)
+    setup = crowd(*jobs, budgets={"a": "8"}).setup()
+    replay = CheckedReplay(setup, cancelled=Cancelled(setup.epoch + 2 * MINUTE, ("org:a",)))
+    run(replay)
+    assert [replay.runs_since(job, 10 * HOUR) for job in range(3)] == [True, False, True]
