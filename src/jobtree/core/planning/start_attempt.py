@@ -10,6 +10,7 @@ from jobtree.core.funding.cover import funding_refusals
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.core.model.reasons import Cause, Reason
 from jobtree.core.operations.gang_layout import GangLayout
+from jobtree.core.operations.payer_changes import keeps_other_promises
 from jobtree.core.operations.promise_changes import exhausts_own_promise, keep_date
 from jobtree.core.operations.reclaim import (
     ReclaimAction,
@@ -53,6 +54,9 @@ class StartAttempt:
         if promise is not None:
             cause = Cause(Reason.SUPERSEDED, promise.name)
             trial.begin_action("Supersede", run, self._now, cause, promise=promise)
+            if promise.at is not None and not keeps_other_promises(self._world, run):
+                trial.rollback(checkpoint)  # elsewhere than promised, it would take from others (R7)
+                return False
         return True
 
     def _costs_firm_date(self) -> bool:
