@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.live.client import LIST_SECONDS, POLL_SECONDS, Client, Document, connect
 from benchmarks.live.usage import Usage, usage_of
-from jobtree.cli.tasks.live_writes import with_finalizer
+from jobtree.client.source.live_runs import with_finalizer
 from jobtree.kube.http import api_requests
 from jobtree.kube.http.api_resources import (
     BUDGETS,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jobtree.api.schema.quantities import DAY, HOUR
-from jobtree.cli.views.lottery.record_proof import prove
+from jobtree.client.lottery.record_proof import prove
 from tests.property.random_days import GPUS, START, PromiseChecker, random_day
 from tests.unit.cli.manifests import Body, budget, envelope, lasting, node, run
 

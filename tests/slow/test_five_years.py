@@ -17,8 +17,8 @@ from jobtree.api.kinds.policy import clock_document
 from jobtree.api.schema.quantities import DAY, HOUR, parse_time
 from jobtree.archive.archive_directory import ArchiveDirectory
 from jobtree.archive.archive_reader import read_archive
-from jobtree.cli.source.lease_entries import LeaseEntry, entries
-from jobtree.cli.source.ledger_period import Period
+from jobtree.client.source.lease_entries import LeaseEntry, entries
+from jobtree.client.source.ledger_period import Period
 from jobtree.core.accounts.envelope_accounts import reported_amount, usage_class
 from jobtree.core.model.gpu_lease import RunKey
 from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from jobtree.cli.views.lottery.record_proof import proof_lines, prove
+from jobtree.cli.views.lottery.proof_lines import proof_lines
+from jobtree.client.lottery.record_proof import prove
 from jobtree.core.lottery.draw import nonce_for
 from jobtree.core.lottery.resolution import Case, NodeRoom, Taking, TakingKind, Ticket
 from jobtree.core.lottery.resolution_record import NO_BEACON, BeaconInput, Record, make_record

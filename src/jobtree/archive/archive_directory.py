@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from jobtree.api.schema.problems import JobtreeError
 from jobtree.archive.day_file import (
     BrokenFileError,
     ObjectBody,
@@ -26,8 +27,10 @@ from jobtree.archive.day_file import (
 LOCK = ".lock"
 
 
-class ArchiveError(Exception):
+class ArchiveError(JobtreeError):
     """The archive cannot be read or written; the message says why."""
+
+    exit_code = 74
 
 
 class ArchiveDirectory:

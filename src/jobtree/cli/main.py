@@ -8,8 +8,8 @@ import traceback
 import click
 from click.shell_completion import shell_complete
 
-from jobtree.api.schema.problems import InputError
-from jobtree.cli.shell.command_errors import CommandError, Exit
+from jobtree.api.schema.problems import JobtreeError
+from jobtree.cli.shell.command_errors import Exit
 from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.root_command import COMPLETE_VARIABLE, PROGRAM, root
 
@@ -56,10 +56,8 @@ def _run(words: list[str], settings: CommandOptions) -> int | None:
 def _message_and_code(error: Exception) -> tuple[str, Exit]:
     """Returns the message and exit code of an error; any error of an unexpected type is a bug."""
     match error:
-        case CommandError():
-            return str(error), error.code
-        case InputError():
-            return str(error), Exit.USAGE
+        case JobtreeError():
+            return str(error), Exit(error.exit_code)
         case click.ClickException():
             return _usage_message(error), Exit.USAGE
     traceback.print_exception(error)

@@ -7,11 +7,14 @@ import os
 import secrets
 from pathlib import Path
 
+from jobtree.api.schema.problems import JobtreeError
 from jobtree.messages.record_signature import KEY_BYTES
 
 
-class KeyFileError(Exception):
+class KeyFileError(JobtreeError):
     """The key file cannot be used; the message says why."""
+
+    exit_code = 74
 
 
 def key_path() -> Path:

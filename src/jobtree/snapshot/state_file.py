@@ -22,7 +22,7 @@ from jobtree.api.kinds.policy import (
     parse_clock,
     parse_policy,
 )
-from jobtree.api.schema.problems import InputError
+from jobtree.api.schema.problems import InputError, JobtreeError
 from jobtree.archive.archive_directory import ArchiveDirectory, ArchiveError
 from jobtree.snapshot.cluster import Cluster
 from jobtree.snapshot.lottery_key_file import key_path, load_key
@@ -30,20 +30,28 @@ from jobtree.snapshot.lottery_key_file import key_path, load_key
 C = TypeVar("C", bound=Cluster)
 
 
-class StateFileError(Exception):
+class StateFileError(JobtreeError):
     """The state file cannot be read, locked or replaced; the message says what to do."""
+
+    exit_code = 74
 
 
 class MissingStateFileError(StateFileError):
     """The file does not exist."""
 
+    exit_code = 3
+
 
 class LockedStateFileError(StateFileError):
     """Another command is changing the file."""
 
+    exit_code = 4
+
 
 class ExistingStateFileError(StateFileError):
     """The file exists and was not to be replaced."""
+
+    exit_code = 4
 
 
 class StateFile(Generic[C]):

@@ -34,7 +34,16 @@ class Problem(NamedTuple):
         return f"{self.field}: {shown(self.value)} is not allowed: {self.rule}"
 
 
-class InputError(ValueError):
+class JobtreeError(Exception):
+    """Every error that a user can cause or meet. The message says what is wrong, then what to do.
+
+    ``exit_code`` is what ``kubectl runs`` ends with.
+    """
+
+    exit_code: int = 2
+
+
+class InputError(JobtreeError, ValueError):
     """A refused document. ``where`` names it, ``problems`` has all its problems."""
 
     def __init__(self, where: str, problems: Iterable[Problem | str]) -> None:

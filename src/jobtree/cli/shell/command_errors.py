@@ -4,6 +4,8 @@ from enum import IntEnum
 
 import click
 
+from jobtree.api.schema.problems import JobtreeError
+
 
 class Exit(IntEnum):
     OK = 0
@@ -32,9 +34,9 @@ def warn(text: str) -> None:
     click.echo(f"warning: {text}", err=True)
 
 
-class CommandError(Exception):
-    """An error for the user, with its exit code; the message says what to do next."""
+class CommandError(JobtreeError):
+    """An error of a command, with its exit code; the message says what to do next."""
 
     def __init__(self, code: Exit, message: str) -> None:
-        self.code = code
         super().__init__(message)
+        self.exit_code = code

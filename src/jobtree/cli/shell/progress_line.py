@@ -5,7 +5,7 @@ import time
 
 import click
 
-from jobtree.cli.shell.wording import age
+from jobtree.messages.wording import age
 
 SHOWN_EVERY_SECONDS = 0.2
 KEPT_EVERY_SECONDS = 30.0

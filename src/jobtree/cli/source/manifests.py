@@ -3,21 +3,17 @@
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from jobtree.api.documents.document_stream import Document, read_documents
 from jobtree.api.kinds.policy import is_sim_document
 from jobtree.api.schema.object_meta import GROUP
 from jobtree.api.schema.problems import InputError
-from jobtree.api.validation.object_parser import parse_object
-from jobtree.api.validation.update_rules import validate_update
 from jobtree.cli.shell.command_errors import CommandError, Exit
 from jobtree.cli.shell.options import CommandOptions
-from jobtree.snapshot.cluster import Cluster, without_status
-from jobtree.snapshot.object_documents import CLUSTER_SCOPED, Key, object_key, object_title
+from jobtree.cli.source.session import cluster_name
+from jobtree.snapshot.object_documents import CLUSTER_SCOPED
 
-JOBTREES_OWN = ("Lease", "Reservation")
-OWN_KINDS = frozenset({"Node", "Pod", "Budget", "Run", *JOBTREES_OWN})
+OWN_KINDS = frozenset({"Node", "Pod", "Budget", "Run", "Lease", "Reservation"})
 
 
 def read_manifests(paths: Iterable[str], settings: CommandOptions) -> list[Document]:
@@ -29,10 +25,9 @@ def read_manifests(paths: Iterable[str], settings: CommandOptions) -> list[Docum
             raise InputError(document.where, [f"a {kind} belongs in the state file: edit it there"])
         _set_namespace(document, settings.namespace)
     if settings.live:
-        from jobtree.cli.source.live_cluster import default_namespace
-
+        namespace = cluster_name(settings).default_namespace()
         for document in documents:
-            _set_default_namespace(document, default_namespace(settings))
+            _set_default_namespace(document, namespace)
     return documents
 
 
@@ -108,36 +103,3 @@ def following(documents: list[Document], after: Iterable[str]) -> list[Document]
             if isinstance(follow, dict):
                 follow["after"] = [*dict.fromkeys([*follow.get("after", ()), *names])]
     return documents
-
-
-def create_in_cluster(cluster: Cluster, documents: list[Document], *, replace: bool) -> list[Key]:
-    """Creates new objects; with ``replace``, also replaces existing ones."""
-    keys = [object_key(document) for document in documents]
-    existing = {key for key in keys if key in cluster.objects}
-    if existing and not replace:
-        name = object_title(min(existing))
-        raise CommandError(Exit.CONFLICT, f"{name} already exists: choose another name, or add --replace")
-    for key, document in zip(keys, documents, strict=True):
-        if key in existing:
-            _replace(cluster, key, document)
-    cluster.submit(document for key, document in zip(keys, documents, strict=True) if key not in existing)
-    return keys
-
-
-def _replace(cluster: Cluster, key: Key, document: Document) -> None:
-    """Replaces the spec of an existing object; UID, creation time and status stay."""
-    if key[0] in JOBTREES_OWN:
-        raise InputError(document.where, [f"a {key[0]} cannot be replaced: only Jobtree writes it"])
-    cluster.documents()  # updates the status of all objects
-    old: dict[str, Any] = cluster.objects.get(key) or {}
-    new = without_status(document.body)
-    new["metadata"] = {**old["metadata"], **new["metadata"]}
-    if "status" in old:
-        new.setdefault("status", old["status"])
-    if key[0] in ("Run", "Budget"):
-        changes = validate_update(
-            parse_object(old, cluster.objects.where(key)), parse_object(new, document.where)
-        )
-        if changes:
-            raise InputError(f"{document.where}, {object_title(key)}", changes)
-    cluster.edit(key, Document(document.where, new))

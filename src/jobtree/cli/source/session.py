@@ -4,39 +4,43 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import click
+
 from jobtree.api.schema.near_names import suggestion
-from jobtree.api.schema.object_meta import GROUP
 from jobtree.archive.archive_directory import ArchiveDirectory
-from jobtree.cli.shell.command_errors import CommandError, Exit
+from jobtree.cli.shell.command_errors import CommandError, Exit, warn
 from jobtree.cli.shell.options import CommandOptions
-from jobtree.cli.shell.wording import joined_list
+from jobtree.client.source.name_lookup import Names
 from jobtree.core import RunKey
+from jobtree.messages.wording import joined_list
 from jobtree.snapshot.cluster import BrokenInvariantError, Cluster
-from jobtree.snapshot.lottery_key_file import KeyFileError
-from jobtree.snapshot.state_file import (
-    ExistingStateFileError,
-    LockedStateFileError,
-    MissingStateFileError,
-    StateFile,
-    StateFileError,
-)
+from jobtree.snapshot.state_file import StateFile
 
 if TYPE_CHECKING:
+    from jobtree.client.source.live_cluster import ClusterName, Live
     from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
 
-NAME_PREFIX = f"run.{GROUP}/"
-LISTS = {
-    "Run": "'kubectl runs state --all' lists all Runs",
-    "Reservation": "'kubectl runs reservations --all' lists all Reservations",
-}
+
+def live_cluster(settings: CommandOptions) -> "Live":
+    """Opens the live cluster that the options name; its warnings go to stderr."""
+    from jobtree.client.source.live_cluster import Live
+
+    live = Live(cluster_name(settings), warn)
+    if command := click.get_current_context(silent=True):
+        command.call_on_close(live.transport.close)
+    return live
+
+
+def cluster_name(settings: CommandOptions) -> "ClusterName":
+    from jobtree.client.source.live_cluster import ClusterName
+
+    return ClusterName(settings.context or "", settings.kubeconfig or "", settings.namespace or "")
 
 
 def read_cluster(settings: CommandOptions, *, checked: bool = True, pods: bool = False) -> Cluster:
     """Returns the cluster for reading; of a live cluster, pods are listed only with ``pods``."""
     if settings.live:
-        from jobtree.cli.source.live_cluster import Live
-
-        return Live(settings).cluster(plan=False, pods=pods, checked=checked)
+        return live_cluster(settings).cluster(plan=False, pods=pods, checked=checked)
     path = settings.state_path
     with translated(path):
         return state_file(path).read(checked=checked)
@@ -46,9 +50,7 @@ def read_cluster(settings: CommandOptions, *, checked: bool = True, pods: bool =
 def edit(settings: CommandOptions, *, save: bool = True) -> Iterator[Cluster]:
     """Opens the cluster for changes. Without ``save`` the file is not written."""
     if settings.live and not save:
-        from jobtree.cli.source.live_cluster import Live
-
-        yield Live(settings).cluster(plan=True)
+        yield live_cluster(settings).cluster(plan=True)
         return
     path = settings.state_path
     with translated(path):
@@ -81,15 +83,9 @@ def state_file(path: str) -> "StateFile[SimulatedCluster]":
 
 @contextmanager
 def translated(path: str) -> Iterator[None]:
-    """Translates errors of the state file and the lottery key to exit codes."""
+    """Reports a broken invariant as a bug, or as an edit of the state file."""
     try:
         yield
-    except MissingStateFileError as error:
-        raise CommandError(Exit.NOT_FOUND, str(error)) from None
-    except (LockedStateFileError, ExistingStateFileError) as error:
-        raise CommandError(Exit.CONFLICT, str(error)) from None
-    except (StateFileError, KeyFileError) as error:
-        raise CommandError(Exit.IO, str(error)) from None
     except BrokenInvariantError as error:
         raise CommandError(Exit.BUG, _invariant_message(path, error)) from None
 
@@ -108,36 +104,9 @@ def find_run(cluster: Cluster, text: str, settings: CommandOptions) -> RunKey:
 
 
 def choose(text: str, keys: list[RunKey], settings: CommandOptions, kind: str = "Run") -> RunKey:
-    """Returns the key that NAME or NAMESPACE/NAME means; raises CommandError unless exactly one matches."""
-    wanted = text.removeprefix(NAME_PREFIX)
-    namespace, slash, name = wanted.rpartition("/")
-    if not slash and settings.namespace:
-        namespace = settings.namespace
-    matches = [key for key in keys if key[1] == name and namespace in ("", key[0])]
-    if len(matches) > 1:
-        matches = _in_default_namespace(matches, settings)
-    if len(matches) > 1:
-        spelled = joined_list(["/".join(key) for key in sorted(matches)], most=8)
-        raise CommandError(Exit.USAGE, f"several {kind}s are named {name}: choose one of {spelled}")
-    if not matches:
-        raise CommandError(Exit.NOT_FOUND, _not_found_message(wanted, keys, kind))
-    return matches[0]
-
-
-def _in_default_namespace(keys: list[RunKey], settings: CommandOptions) -> list[RunKey]:
-    """Prefers keys of the context's namespace on a live cluster."""
-    if not settings.live:
-        return keys
-    from jobtree.cli.source.live_cluster import default_namespace
-
-    namespace = default_namespace(settings)
-    return [key for key in keys if key[0] == namespace] or keys
-
-
-def _not_found_message(wanted: str, keys: list[RunKey], kind: str) -> str:
-    elsewhere = ["/".join(key) for key in keys if key[1] == wanted.rpartition("/")[2]]
-    hint = f"did you mean {elsewhere[0]}?" if elsewhere else suggestion(wanted, [key[1] for key in keys])
-    return f"there is no {kind} {wanted}: {hint or LISTS[kind]}"
+    """Returns the key that NAME or NAMESPACE/NAME means."""
+    default = cluster_name(settings).default_namespace if settings.live else None
+    return Names(settings.namespace or "", default).choose(text, keys, kind)
 
 
 def find_node(cluster: Cluster, name: str) -> str:

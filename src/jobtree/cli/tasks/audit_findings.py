@@ -10,9 +10,9 @@ from jobtree.api.schema.gpu_resources import GPU_RESOURCES
 from jobtree.api.schema.quantities import SECOND, parse_time
 from jobtree.api.validation.object_parser import parse_object
 from jobtree.cli.shell.options import CommandOptions
-from jobtree.cli.source.live_cluster import present
 from jobtree.cli.source.session import read_cluster
 from jobtree.cli.tasks.missing_pods import missing_pods, succeeded_pods
+from jobtree.client.source.live_cluster import present
 from jobtree.core import PastLease, check_lease_history, judge_promises, lease_from_object
 from jobtree.snapshot.cluster import Cluster
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from jobtree.api.schema.quantities import format_slots
 from jobtree.cli.shell.options import CommandOptions
-from jobtree.cli.source.live_cluster import Live
-from jobtree.cli.source.server_refusals import translated_errors
+from jobtree.cli.source.session import live_cluster
+from jobtree.client.source.server_refusals import translated_errors
 from jobtree.core import RunState, pods_of
 from jobtree.kube.http.api_requests import Selector
 from jobtree.kube.http.api_resources import PODS
@@ -25,7 +25,7 @@ MOST_NAMED = 8  # ranks in one message
 def succeeded_pods(settings: CommandOptions) -> list[dict[str, Any]]:
     """Returns the pods of Runs that have succeeded, which a cluster as read does not have."""
     with translated_errors():
-        return Live(settings).client.list(PODS, SUCCEEDED)
+        return live_cluster(settings).client.list(PODS, SUCCEEDED)
 
 
 class PresentPods(NamedTuple):

@@ -6,9 +6,9 @@ import click
 
 from jobtree.cli.shell.object_output import print_objects
 from jobtree.cli.shell.options import CommandOptions
-from jobtree.cli.shell.wording import ranges
 from jobtree.cli.source.session import edit_simulation, find_node
 from jobtree.cli.views.event_lines import event_lines
+from jobtree.messages.wording import ranges
 from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
 
 

@@ -12,10 +12,11 @@ from jobtree.api.kinds.policy import is_sim_document
 from jobtree.cli.shell.command_errors import CommandError, Exit
 from jobtree.cli.shell.object_output import print_objects
 from jobtree.cli.shell.options import CommandOptions
-from jobtree.cli.source.session import choose, translated
+from jobtree.cli.source.session import choose
 from jobtree.cli.views.lottery.lottery_story import lottery_story
-from jobtree.cli.views.lottery.record_proof import Proof, local_key, proof_lines, prove, status_of
-from jobtree.cli.views.lottery.resolution_records import (
+from jobtree.cli.views.lottery.proof_lines import proof_lines, status_of
+from jobtree.client.lottery.record_proof import Proof, local_key, prove
+from jobtree.client.lottery.resolution_records import (
     ObjectBody,
     Resolution,
     has_record,
@@ -61,8 +62,7 @@ def is_unreadable_start(body: ObjectBody, uid: str, readable: list[Resolution]) 
 
 
 def check_proof(body: ObjectBody) -> Proof:
-    with translated(""):
-        return prove(body, local_key())
+    return prove(body, local_key())
 
 
 def print_proofs(settings: CommandOptions, proofs: list[Proof], stories: list[str]) -> int:
@@ -82,9 +82,9 @@ def object_key(body: ObjectBody) -> RunKey:
 def bodies_of(settings: CommandOptions) -> list[ObjectBody]:
     """Returns all objects of the state file, or Runs and Reservations of a live cluster."""
     if settings.live:
-        from jobtree.cli.source.live_cluster import Live
+        from jobtree.cli.source.session import live_cluster
 
-        return Live(settings).listed(RUNS, RESERVATIONS)
+        return live_cluster(settings).listed(RUNS, RESERVATIONS)
     path = settings.state_path
     try:
         text = Path(path).read_bytes()

@@ -16,8 +16,8 @@ from jobtree.api.schema.quantities import SECOND, parse_duration
 from jobtree.cli.shell.command_errors import CommandError, Exit
 from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.progress_line import ProgressLine
-from jobtree.cli.shell.wording import joined_list
 from jobtree.cli.views.fleet.replay_tables import print_reports
+from jobtree.messages.wording import joined_list
 from jobtree.simulation.inputs.csv_table import MAX_DIGITS, MAX_SECONDS
 from jobtree.simulation.inputs.job_trace import Cut, Trace, read_trace, skipped_lines
 from jobtree.simulation.inputs.lease_trace import is_ledger, read_ledger

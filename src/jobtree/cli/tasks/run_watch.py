@@ -7,8 +7,9 @@ from pathlib import Path
 
 import click
 
+from jobtree.api.schema.problems import JobtreeError
 from jobtree.api.schema.quantities import format_duration, format_time
-from jobtree.cli.shell.command_errors import CommandError, Exit
+from jobtree.cli.shell.command_errors import Exit
 from jobtree.cli.shell.object_output import print_objects
 from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.table import painted
@@ -57,23 +58,24 @@ def _file_changes(settings: CommandOptions) -> Iterator[Cluster]:
 
 def _live_changes(settings: CommandOptions, run_key: RunKey) -> Iterator[Cluster]:
     """Yields the cluster each time the watch reports a change of the Run."""
-    from jobtree.cli.source.live_cluster import Live
-    from jobtree.cli.tasks.live_writes import run_changes
+    from jobtree.cli.source.session import live_cluster
+    from jobtree.client.source.live_runs import run_changes
 
-    live = Live(settings)
+    live = live_cluster(settings)
     for _ in run_changes(live, *run_key):
         yield _read_with_retries(lambda: live.cluster(plan=False, pods=False))
 
 
 def _read_with_retries(read: Callable[[], Cluster]) -> Cluster:
     """Retries until the server answers: a Run is followed for days, and servers are restarted."""
-    from jobtree.cli.source.server_refusals import STARTUP_SECONDS, NoAnswerError
+    from jobtree.client.errors import NoAnswerError
+    from jobtree.client.source.server_refusals import STARTUP_SECONDS
 
     warned, begun = False, time.monotonic()
     while True:
         try:
             return read()
-        except CommandError as error:
+        except JobtreeError as error:
             may_pass = isinstance(error, NoAnswerError) or time.monotonic() < begun + STARTUP_SECONDS
             if not may_pass:
                 raise

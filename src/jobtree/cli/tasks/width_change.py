@@ -9,9 +9,9 @@ from jobtree.cli.shell.command_errors import CommandError, Exit
 from jobtree.cli.shell.object_output import print_objects
 from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.source.session import edit, find_run
-from jobtree.cli.tasks.width_rules import refuse_width
 from jobtree.cli.views.event_lines import event_lines
 from jobtree.cli.views.runs.run_summary import run_title
+from jobtree.client.source.width_rules import refuse_width
 from jobtree.core import RunState
 
 

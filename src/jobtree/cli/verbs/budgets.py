@@ -28,11 +28,11 @@ def usage(
     including archived leases.
     """
     from jobtree.cli.shell.object_output import print_objects
-    from jobtree.cli.source.lease_entries import belongs_to
-    from jobtree.cli.source.ledger_period import parse_period
-    from jobtree.cli.source.owner_names import refuse_unknown_owner
     from jobtree.cli.source.session import read_cluster
     from jobtree.cli.views.ledger.usage_table import print_usage
+    from jobtree.client.source.lease_entries import belongs_to
+    from jobtree.client.source.ledger_period import parse_period
+    from jobtree.client.source.owner_names import refuse_unknown_owner
 
     period = parse_period(since, until)
     cluster = read_cluster(settings)

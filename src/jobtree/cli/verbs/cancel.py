@@ -17,8 +17,8 @@ def command(settings: CommandOptions, runs: tuple[str, ...]) -> None:
     """Delete Runs, all of them or none. Their leases close as Cancelled and stay in the ledger."""
     from jobtree.cli.shell.object_output import print_objects
     from jobtree.cli.source.session import edit, find_run
-    from jobtree.cli.tasks.stage_rules import refuse_stage
     from jobtree.cli.views.event_lines import event_lines
+    from jobtree.client.source.stage_rules import refuse_stage
 
     if settings.live:
         from jobtree.cli.tasks import live_writes

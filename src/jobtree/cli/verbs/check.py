@@ -4,7 +4,7 @@ import click
 
 from jobtree.cli.shell.command_errors import Exit
 from jobtree.cli.shell.options import CommandOptions, verb
-from jobtree.cli.shell.wording import counted_noun, joined_list
+from jobtree.messages.wording import counted_noun, joined_list
 
 EXAMPLES = """
 kubectl runs --state cluster.yaml check
@@ -23,8 +23,8 @@ def command(settings: CommandOptions, archive: str | None) -> int:
     Budgets carry.
     """
     from jobtree.cli.shell.object_output import api_status, print_objects
-    from jobtree.cli.source.archive_access import audit
     from jobtree.cli.source.session import read_cluster
+    from jobtree.client.source.archive_access import audit
 
     cluster = read_cluster(settings, checked=False)
     problems = [

@@ -26,9 +26,9 @@ def command(settings: CommandOptions, run: str, *, verify: bool) -> int:
     """
     from jobtree.cli.shell.command_errors import Exit
     from jobtree.cli.shell.object_output import print_objects
-    from jobtree.cli.source.lease_entries import entries
     from jobtree.cli.source.session import choose, read_cluster
     from jobtree.cli.views.runs.run_history import RunHistoryView, deleted_run_lines
+    from jobtree.client.source.lease_entries import entries
 
     if verify:
         from jobtree.cli.tasks.record_checks import verify_run

@@ -8,8 +8,8 @@ from jobtree.cli.shell.options import CommandOptions, period_options, verb
 from jobtree.cli.source.name_completion import run_names
 
 if TYPE_CHECKING:
-    from jobtree.cli.source.lease_entries import LeaseEntry
-    from jobtree.cli.source.ledger_period import Period
+    from jobtree.client.source.lease_entries import LeaseEntry
+    from jobtree.client.source.ledger_period import Period
     from jobtree.snapshot.cluster import Cluster
 
 EXAMPLES = """
@@ -42,11 +42,12 @@ def command(  # noqa: PLR0913  one for each option
     GPU-hours in that period and their cost. The exit code is 1 if a part of the archive cannot be read; a
     warning names it.
     """
-    from jobtree.cli.source.archive_access import IN_ARCHIVE, archived, carries_anything
-    from jobtree.cli.source.lease_entries import belongs_to, entries
-    from jobtree.cli.source.ledger_period import parse_period
-    from jobtree.cli.source.owner_names import refuse_unknown_owner
+    from jobtree.cli.source.archived_leases import archived
     from jobtree.cli.source.session import choose, read_cluster
+    from jobtree.client.source.archive_access import IN_ARCHIVE, carries_anything
+    from jobtree.client.source.lease_entries import belongs_to, entries
+    from jobtree.client.source.ledger_period import parse_period
+    from jobtree.client.source.owner_names import refuse_unknown_owner
 
     dated = since is not None or until is not None
     if (run is None) == (owner is None) and not (dated and run is None):

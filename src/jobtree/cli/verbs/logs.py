@@ -28,12 +28,12 @@ def command(  # noqa: PLR0913  its options
     follow: bool,
 ) -> None:
     """Print the log of a rank of a Run, or of all ranks of a group. Only on a live cluster."""
-    from jobtree.cli.tasks.live_pods import RunPods, print_logs
+    from jobtree.cli.tasks.live_pods import print_logs, run_pods
 
     if rank is not None and group is not None:
         raise click.UsageError("give either --rank or --group")
-    run_pods = RunPods(settings, run)
-    pods = run_pods.of_group(group) if group is not None else [run_pods.of_rank(rank or 0)]
+    found = run_pods(settings, run)
+    pods = found.of_group(group) if group is not None else [found.of_rank(rank or 0)]
     if follow and len(pods) > 1:
         raise click.UsageError("-f can follow only one rank: add --rank N")
-    print_logs(run_pods, pods, container, follow=follow)
+    print_logs(found, pods, container, follow=follow)

@@ -25,10 +25,11 @@ def command(settings: CommandOptions, run: str | None, files: tuple[str, ...]) -
     The exit code is 0 if all these Runs are running or would start now, else 1.
     """
     from jobtree.cli.shell.object_output import print_objects
-    from jobtree.cli.source.manifests import create_in_cluster, read_manifests
+    from jobtree.cli.source.manifests import read_manifests
     from jobtree.cli.source.session import edit, find_run, read_cluster
     from jobtree.cli.source.submit_warnings import warn_about_runs
     from jobtree.cli.views.runs.plan_view import PlanView
+    from jobtree.client.source.object_creation import create_in_cluster
 
     if (run is None) == (not files):
         raise click.UsageError("give either a Run or -f FILE")

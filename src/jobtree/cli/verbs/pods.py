@@ -16,10 +16,10 @@ kubectl runs pods train -o name | xargs kubectl describe
 def command(settings: CommandOptions, run: str) -> None:
     """List the pods of a Run: rank, group, attempt, phase, node. Only on a live cluster."""
     from jobtree.cli.shell.object_output import print_objects
-    from jobtree.cli.tasks.live_pods import RunPods, print_pods
+    from jobtree.cli.tasks.live_pods import print_pods, run_pods
 
-    run_pods = RunPods(settings, run)
+    found = run_pods(settings, run)
     if settings.human:
-        print_pods(settings, run_pods)
+        print_pods(settings, found)
     else:
-        print_objects(settings, run_pods.pods)
+        print_objects(settings, found.pods)

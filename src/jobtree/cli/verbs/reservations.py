@@ -23,9 +23,9 @@ def command(settings: CommandOptions, owner: str | None, *, ended: bool) -> None
     may lose GPUs to the start.
     """
     from jobtree.cli.shell.object_output import print_objects
-    from jobtree.cli.source.owner_names import refuse_unknown_owner
     from jobtree.cli.source.session import read_cluster
     from jobtree.cli.views.ledger.reservation_table import print_backlog, select_reservations
+    from jobtree.client.source.owner_names import refuse_unknown_owner
 
     cluster = read_cluster(settings)
     refuse_unknown_owner(cluster, owner)

@@ -21,13 +21,13 @@ def command(settings: CommandOptions) -> None:
     from jobtree.api.documents.document_stream import dump_yaml
     from jobtree.api.kinds.policy import clock_document
     from jobtree.cli.shell.command_errors import CommandError, Exit
-    from jobtree.cli.source.live_cluster import Live
+    from jobtree.cli.source.session import live_cluster
 
     if not settings.live:
         raise CommandError(
             Exit.USAGE, "a state file is a snapshot already: leave out --state and JOBTREE_STATE"
         )
-    bodies = Live(settings).bodies()
+    bodies = live_cluster(settings).bodies()
     for body in bodies:
         body.get("metadata", {}).pop("managedFields", None)
     click.echo(dump_yaml([clock_document(time_ns() // 1_000_000), *bodies]), nl=False)

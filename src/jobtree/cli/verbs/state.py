@@ -22,9 +22,9 @@ def command(settings: CommandOptions, owner: str | None, *, everywhere: bool) ->
     unless --all, --owner or -n is given.
     """
     from jobtree.cli.shell.object_output import print_objects
-    from jobtree.cli.source.owner_names import refuse_unknown_owner
     from jobtree.cli.source.session import read_cluster
     from jobtree.cli.views.runs.run_table import print_runs, select_runs
+    from jobtree.client.source.owner_names import refuse_unknown_owner
 
     cluster = read_cluster(settings)
     refuse_unknown_owner(cluster, owner)
@@ -44,6 +44,6 @@ def namespace_of(settings: CommandOptions, owner: str | None) -> str | None:
     """Returns the namespace to list; None: all, since teams use several and a simulation is shown whole."""
     if settings.namespace or owner or not settings.live:
         return settings.namespace
-    from jobtree.cli.source.live_cluster import default_namespace
+    from jobtree.cli.source.session import cluster_name
 
-    return default_namespace(settings)
+    return cluster_name(settings).default_namespace()

@@ -35,20 +35,22 @@ def command(
     For each Run the outcome is printed: where it runs and who pays, or why it waits.
     """
     from jobtree.cli.shell.object_output import print_objects
-    from jobtree.cli.source.manifests import create_in_cluster, following, read_manifests
+    from jobtree.cli.source.manifests import following, read_manifests
     from jobtree.cli.source.session import edit
     from jobtree.cli.source.submit_warnings import warn_about_runs
     from jobtree.cli.views.runs.submit_view import submitted
+    from jobtree.client.source.object_creation import create_in_cluster
 
     documents = following(read_manifests(files, settings), after)
     if settings.live:
-        from jobtree.cli.source.live_cluster import Live
+        from jobtree.cli.source.session import live_cluster
         from jobtree.cli.tasks import live_writes
+        from jobtree.client.source import live_runs
 
         if not dry_run:
             live_writes.submit(settings, documents, replace=replace)
             return
-        live_writes.dry_run(Live(settings), documents, replace=replace)
+        live_runs.dry_run(live_cluster(settings), documents, replace=replace)
     with edit(settings, save=not dry_run) as cluster:
         keys = create_in_cluster(cluster, documents, replace=replace)
         if not settings.live:  # a live cluster has given its own warnings

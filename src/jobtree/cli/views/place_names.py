@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from jobtree.api.schema.quantities import format_slots
-from jobtree.cli.shell.wording import ranges
 from jobtree.core import GpuLease, World
+from jobtree.messages.wording import ranges
 
 
 class Places:

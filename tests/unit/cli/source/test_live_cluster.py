@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from jobtree.api.schema.quantities import parse_time
-from jobtree.cli.source.live_cluster import ALIVE, dangling_leases, latest_lease_instant
-from jobtree.cli.source.server_refusals import sentence
-from jobtree.cli.tasks.live_writes import with_finalizer
+from jobtree.client.source.live_cluster import ALIVE, dangling_leases, latest_lease_instant
+from jobtree.client.source.live_runs import with_finalizer
+from jobtree.client.source.server_refusals import sentence
 from jobtree.kube.http.api_errors import StatusCause, StatusError
 from jobtree.kube.installation import FINALIZER
 from tests.unit.cli.cli_runner import CliRunner, CommandResult

@@ -4,8 +4,8 @@ import click
 
 from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.table import WIDE_ONLY, Column, print_table
-from jobtree.cli.shell.wording import ranges
 from jobtree.core import Domain
+from jobtree.messages.wording import ranges
 from jobtree.snapshot.cluster import Cluster
 
 COLUMNS = (

@@ -8,7 +8,7 @@ import msgspec
 from jobtree.cli.shell.object_output import print_objects
 from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.table import Column, print_table
-from jobtree.cli.shell.wording import age, counted_noun
+from jobtree.messages.wording import age, counted_noun
 from jobtree.simulation.reports.comparison import cells, read_report, rows
 from jobtree.simulation.reports.html_page import headline, percent
 from jobtree.simulation.reports.report import KeptPromises, Report, Result, Spread, Times

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from jobtree.api.schema.quantities import format_time, parse_time
 from jobtree.cli.shell.table import room
-from jobtree.cli.shell.wording import counted_noun
 from jobtree.cli.views.lottery.risk_lines import risks_of
 from jobtree.cli.views.place_names import Places
 from jobtree.cli.views.runs.run_summary import run_title
 from jobtree.core import Domain, RunState
+from jobtree.messages.wording import counted_noun
 from jobtree.snapshot.cluster import Cluster
 
 PLAIN_WIDTH = 110

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterable
 
 from jobtree.api.schema.quantities import HOUR, MILLI, SECOND, format_milli, format_time
-from jobtree.cli.source.lease_entries import LeaseEntry
-from jobtree.cli.source.ledger_period import Period
+from jobtree.client.source.lease_entries import LeaseEntry
+from jobtree.client.source.ledger_period import Period
 from jobtree.core import GpuLease
 from jobtree.snapshot.cluster import Cluster
 

@@ -7,8 +7,8 @@ import click
 from jobtree.api.schema.quantities import format_time
 from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.table import WIDE_ONLY, Column, print_table
-from jobtree.cli.source.lease_entries import LeaseEntry
 from jobtree.cli.views.place_names import slots_of
+from jobtree.client.source.lease_entries import LeaseEntry
 
 COLUMNS = (
     Column("RUN"),

@@ -10,9 +10,9 @@ from jobtree.api.schema.quantities import parse_time
 from jobtree.api.validation.object_parser import parse_object
 from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.table import WIDE_ONLY, Column, print_table
-from jobtree.cli.shell.wording import age
-from jobtree.cli.source.lease_entries import belongs_to
 from jobtree.cli.views.place_names import Places
+from jobtree.client.source.lease_entries import belongs_to
+from jobtree.messages.wording import age
 from jobtree.snapshot.cluster import Cluster
 
 COLUMNS = (

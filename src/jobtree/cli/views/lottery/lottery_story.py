@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
-from jobtree.cli.shell.wording import counted_noun, joined_list
-from jobtree.cli.views.lottery.resolution_records import Resolution
+from jobtree.client.lottery.resolution_records import Resolution
 from jobtree.core import Case, Taking, commitment_of
+from jobtree.messages.wording import counted_noun, joined_list
 
 CUTS = {"Reclaim": "{} of {} reclaimed", "DropSpares": "{} dropped by {}", "Shrink": "{} given up by {}"}
 ORDINALS = ("first", "second", "third")

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from jobtree.api.schema.quantities import MILLI, format_milli, parse_milli, parse_time
-from jobtree.cli.shell.wording import age
 from jobtree.cli.views.place_names import Places
+from jobtree.messages.wording import age
 
 
 class RiskEntry(NamedTuple):

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 from jobtree.api.schema.near_names import suggestion
 from jobtree.api.schema.quantities import HOUR, MILLI, MINUTE, format_duration, format_time
-from jobtree.cli.shell.wording import counted_noun, joined_list
 from jobtree.cli.views.runs.holder_lines import holders
 from jobtree.core import (
     BESIDE_PROMISES,
@@ -28,6 +27,7 @@ from jobtree.core import (
     payer_candidates,
     reservation_forecast,
 )
+from jobtree.messages.wording import counted_noun, joined_list
 
 FundingRemedyText = Callable[[World, RunState, Cause, int], Iterator[str]]
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from jobtree.api.schema.quantities import format_time
-from jobtree.cli.shell.wording import counted_noun, joined_list
 from jobtree.core import GpuLease, RunKey, RunState, World
+from jobtree.messages.wording import counted_noun, joined_list
 
 
 def holders(world: World, leases: Iterable[GpuLease]) -> str:

@@ -8,7 +8,6 @@ import click
 from jobtree.api.schema.quantities import MILLI, format_milli, format_time
 from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.table import Column, print_table
-from jobtree.cli.shell.wording import counted_noun
 from jobtree.cli.views.credit_text import credits_per_hour
 from jobtree.cli.views.event_lines import event_lines
 from jobtree.cli.views.place_names import Places, slots_of
@@ -18,6 +17,7 @@ from jobtree.cli.views.runs.remedies import remedy_lines
 from jobtree.cli.views.runs.run_summary import request_text, run_outcome, run_title
 from jobtree.core import GpuLease, RunKey, RunState, phase_of
 from jobtree.messages.run_events import Event
+from jobtree.messages.wording import counted_noun
 from jobtree.snapshot.cluster import Cluster
 from jobtree.snapshot.object_documents import Key
 

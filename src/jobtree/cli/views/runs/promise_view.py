@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from jobtree.api.schema.quantities import HOUR, MILLI, format_duration, format_milli, format_time
-from jobtree.cli.shell.wording import age, counted_noun, joined_list
 from jobtree.cli.views.place_names import Places
 from jobtree.core import (
     ExpectedStarts,
@@ -19,6 +18,7 @@ from jobtree.core import (
     slice_deficit,
     usable_nodes_of,
 )
+from jobtree.messages.wording import age, counted_noun, joined_list
 
 ROOM = 17
 

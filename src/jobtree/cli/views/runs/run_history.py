@@ -8,15 +8,14 @@ from typing import Any, NamedTuple
 from jobtree.api.schema.object_meta import LOST_WORK
 from jobtree.api.schema.quantities import HOUR, MILLI, format_milli, format_time
 from jobtree.cli.shell.table import painted
-from jobtree.cli.shell.wording import counted_noun
-from jobtree.cli.source.lease_entries import LeaseEntry, entries
 from jobtree.cli.views.credit_text import credits_paid
 from jobtree.cli.views.lottery.lottery_story import lottery_story
-from jobtree.cli.views.lottery.resolution_records import resolutions
 from jobtree.cli.views.lottery.risk_lines import risk_lines, risks_of
 from jobtree.cli.views.place_names import Places, slots_of
 from jobtree.cli.views.runs.promise_view import promise_lines
 from jobtree.cli.views.runs.run_summary import reasons, request_text, run_title, since, width_text
+from jobtree.client.lottery.resolution_records import resolutions
+from jobtree.client.source.lease_entries import LeaseEntry, entries
 from jobtree.core import (
     CLOSURE_SENTENCES,
     OPENING_SENTENCES,
@@ -26,6 +25,7 @@ from jobtree.core import (
     phase_of,
     total_width,
 )
+from jobtree.messages.wording import counted_noun
 from jobtree.snapshot.cluster import Cluster
 
 

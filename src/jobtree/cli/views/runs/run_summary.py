@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from jobtree.cli.shell.wording import age, counted_noun, joined_list
 from jobtree.cli.views.place_names import Places
 from jobtree.cli.views.runs.promise_view import promise_lines
 from jobtree.core import RunState, phase_of
+from jobtree.messages.wording import age, counted_noun, joined_list
 
 
 def run_title(run: RunState) -> str:

@@ -7,10 +7,10 @@ import click
 from jobtree.api.schema.quantities import format_time
 from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.table import WIDE_ONLY, Column, print_table
-from jobtree.cli.source.lease_entries import belongs_to
 from jobtree.cli.views.place_names import Places
 from jobtree.cli.views.runs.promise_view import eta
 from jobtree.cli.views.runs.run_summary import class_split, payers, reason, run_title, since, width_text
+from jobtree.client.source.lease_entries import belongs_to
 from jobtree.core import RunState, World, phase_of
 from jobtree.snapshot.cluster import Cluster
 

@@ -7,9 +7,9 @@ import click
 from jobtree.api.schema.quantities import format_time
 from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.table import Column, print_table
-from jobtree.cli.shell.wording import counted_noun
 from jobtree.cli.views.runs.run_summary import reason, run_title
 from jobtree.core import FINISHED, RunState, World, done_at, phase_of, starts_at, total_width
+from jobtree.messages.wording import counted_noun
 
 COLUMNS = (
     Column("STAGE"),

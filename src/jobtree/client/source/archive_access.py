@@ -6,8 +6,8 @@ server picks one of the managers for each request, so requests are repeated unti
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
-import click
 import msgspec
 
 from jobtree.api.kinds.carried_sums import CarriedUses
@@ -15,10 +15,9 @@ from jobtree.api.schema.quantities import format_micro
 from jobtree.archive.archive_directory import ArchiveDirectory, ArchiveError
 from jobtree.archive.archive_reader import Files, read_archive
 from jobtree.archive.day_file import ObjectBody
-from jobtree.cli.shell.command_errors import CommandError, Exit
-from jobtree.cli.shell.options import CommandOptions
-from jobtree.cli.source.lease_entries import LeaseEntry, lease_entry
-from jobtree.cli.source.ledger_period import FOREVER, Period
+from jobtree.client.errors import NotFoundError
+from jobtree.client.source.lease_entries import LeaseEntry, lease_entry
+from jobtree.client.source.ledger_period import FOREVER
 from jobtree.core import CLASSES, EnvelopeKey, reported_amount, sums_of, usage_class
 from jobtree.kube.http import api_requests
 from jobtree.kube.http.api_errors import FORBIDDEN, NOT_FOUND, KubeError, StatusError
@@ -74,33 +73,30 @@ class ManagerArchive:
         return ArchiveError(f"the cluster's archive cannot be read: {error}{hint}")
 
 
-def archived(
-    settings: CommandOptions, cluster: Cluster, period: Period, directory: str | None
-) -> tuple[list[ObjectBody], int]:
-    """Returns archived leases that may overlap the period, and an exit code; warns of unreadable files."""
-    files = _files(settings, cluster, directory)
-    if files is None:
-        return [], Exit.OK
-    contents = read_archive(files, None if period.since == -FOREVER else period.since)
-    for problem in (*contents.problems, INCOMPLETE) if contents.problems else ():
-        click.echo(f"warning: {problem}", err=True)
-    return contents.bodies, Exit.NO if contents.problems else Exit.OK
+class ArchivedLeases(NamedTuple):
+    """Leases from the archive, and which parts of it could not be read."""
+
+    bodies: list[ObjectBody]
+    problems: tuple[str, ...]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return (*self.problems, INCOMPLETE) if self.problems else ()
 
 
-def _files(settings: CommandOptions, cluster: Cluster, directory: str | None) -> Files | None:
-    if directory is not None:
-        return open_directory(directory)
-    if not settings.live or not carries_anything(cluster):
-        return None  # no lease was archived yet, so the user needs no right to read the archive
-    from jobtree.cli.source.live_cluster import Live
+NOTHING_ARCHIVED = ArchivedLeases([], ())
 
-    return ManagerArchive(Live(settings).client)
+
+def archived_since(files: Files, since: int) -> ArchivedLeases:
+    """Returns archived leases that may overlap the time from this instant on."""
+    contents = read_archive(files, None if since == -FOREVER else since)
+    return ArchivedLeases(contents.bodies, tuple(contents.problems))
 
 
 def open_directory(directory: str) -> ArchiveDirectory:
     archive = ArchiveDirectory(directory)
     if not archive.path.is_dir():
-        raise CommandError(Exit.NOT_FOUND, f"--archive {directory}: there is no such directory")
+        raise NotFoundError(f"--archive {directory}: there is no such directory", "directory", directory)
     return archive
 
 

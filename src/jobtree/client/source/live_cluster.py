@@ -1,23 +1,20 @@
 """Opens a live cluster with the user's own credentials.
 
-Reading verbs load a snapshot into a cluster held in memory, as they do with a state file. They print what
-the manager has written; only ``plan -f`` plans on from there. Pods, the most numerous objects, are listed
-only where the number of free GPUs matters.
+A snapshot is loaded into a cluster held in memory, as a state file is. It has what the manager has written;
+only the plan for a Run that does not exist yet plans on from there. Pods, the most numerous objects, are
+listed only where the number of free GPUs matters.
 """
 
 import time
-from collections.abc import Iterable
-from typing import Any
-
-import click
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 from jobtree.api.documents.document_stream import Document
 from jobtree.api.kinds.policy import SIM_API_VERSION, Policy, is_sim_document, parse_policy
 from jobtree.api.schema.problems import InputError
 from jobtree.api.schema.quantities import parse_time
-from jobtree.cli.shell.command_errors import CommandError, Exit, warn
-from jobtree.cli.shell.options import CommandOptions
-from jobtree.cli.source.server_refusals import translated_errors
+from jobtree.client.errors import ArgumentError
+from jobtree.client.source.server_refusals import translated_errors
 from jobtree.kube.auth.cluster_access import NO_CLUSTER, Access, find_access
 from jobtree.kube.http import api_requests
 from jobtree.kube.http.api_errors import FORBIDDEN, NOT_FOUND, StatusError
@@ -46,16 +43,35 @@ TRIES = 3  # lists are not from one instant: if they do not match, they are requ
 ALIVE = Selector(fields="status.phase!=Succeeded,status.phase!=Failed")  # pods that use GPUs of their node
 
 
+class ClusterName(NamedTuple):
+    """The cluster of a kubeconfig. What is empty is chosen as kubectl chooses it."""
+
+    context: str = ""
+    kubeconfig: str = ""
+    namespace: str = ""
+
+    def access(self) -> Access:
+        """Finds the cluster as kubectl does; the error for no cluster explains the simulation."""
+        try:
+            return find_access(self.context, self.kubeconfig)
+        except InputError as error:
+            if NO_CLUSTER not in str(error):
+                raise
+            raise ArgumentError(f"{NO_CLUSTER}.\n  {SIMULATE}") from None
+
+    def default_namespace(self) -> str:
+        """Returns the namespace of names without one: the named one, else that of the context."""
+        return self.namespace or self.access().namespace
+
+
 class Live:
     """A live cluster, with the rights of one user."""
 
-    def __init__(self, settings: CommandOptions) -> None:
-        access = find_cluster(settings)
-        self.transport = PlainTransport(access, on_warning=warn)
-        if command := click.get_current_context(silent=True):
-            command.call_on_close(self.transport.close)
+    def __init__(self, name: ClusterName, on_warning: Callable[[str], None]) -> None:
+        access = name.access()
+        self.transport = PlainTransport(access, on_warning=on_warning)
         self.client = Client(self.transport)
-        self.namespace = settings.namespace or access.namespace
+        self.namespace = name.namespace or access.namespace
 
     def ask(self, request: api_requests.Request) -> dict[str, Any]:
         with translated_errors():
@@ -114,21 +130,6 @@ def latest_lease_instant(bodies: Iterable[dict[str, Any]]) -> int:
     texts = {lease["spec"].get("start") for lease in leases}
     texts |= {(lease.get("status") or {}).get("end") for lease in leases}
     return max((parse_time(text) for text in texts if isinstance(text, str)), default=0)
-
-
-def default_namespace(settings: CommandOptions) -> str:
-    """Returns the namespace of names without one: that of -n, else that of the context, as in kubectl."""
-    return settings.namespace or find_cluster(settings).namespace
-
-
-def find_cluster(settings: CommandOptions) -> Access:
-    """Finds the cluster as kubectl does; the error for no cluster explains the simulation."""
-    try:
-        return find_access(settings.context or "", settings.kubeconfig or "")
-    except InputError as error:
-        if NO_CLUSTER not in str(error):
-            raise
-        raise CommandError(Exit.USAGE, f"{NO_CLUSTER}.\n  {SIMULATE}") from None
 
 
 def dangling_leases(bodies: list[dict[str, Any]]) -> set[int]:

@@ -1,6 +1,6 @@
 import pytest
 
-from jobtree.cli.shell.wording import age, counted_noun, joined_list, ranges
+from jobtree.messages.wording import age, counted_noun, joined_list, ranges
 
 
 @pytest.mark.parametrize(

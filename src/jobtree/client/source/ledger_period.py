@@ -4,7 +4,7 @@ import re
 from typing import NamedTuple
 
 from jobtree.api.schema.quantities import parse_time
-from jobtree.cli.shell.command_errors import CommandError, Exit
+from jobtree.client.errors import ArgumentError
 
 _DAY = re.compile(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
 FOREVER = 1 << 60
@@ -29,13 +29,13 @@ ALWAYS = Period()
 
 
 def parse_period(since: str | None, until: str | None) -> Period:
-    """Raises CommandError for an invalid time, or if the end is not later than the start."""
+    """Raises ArgumentError for an invalid time, or if the end is not later than the start."""
     period = Period(
         -FOREVER if since is None else _instant("--since", since),
         FOREVER if until is None else _instant("--until", until),
     )
     if period.until <= period.since:
-        raise CommandError(Exit.USAGE, f"--until {until} must be later than --since {since}")
+        raise ArgumentError(f"--until {until} must be later than --since {since}")
     return period
 
 
@@ -43,7 +43,6 @@ def _instant(option: str, text: str) -> int:
     try:
         return parse_time(f"{text}T00:00:00Z" if _DAY.match(text) else text)
     except ValueError:
-        raise CommandError(
-            Exit.USAGE,
+        raise ArgumentError(
             f"{option} {text}: must be a day such as 2026-02-01, or a time such as 2026-02-01T09:00:00Z",
         ) from None

@@ -7,7 +7,7 @@ from jobtree.api.kinds.lease import Lease as WireLease
 from jobtree.api.schema.quantities import parse_time
 from jobtree.api.validation.object_parser import parse_object
 from jobtree.archive.day_file import lease_uid
-from jobtree.cli.source.ledger_period import ALWAYS, Period
+from jobtree.client.source.ledger_period import ALWAYS, Period
 from jobtree.core import GpuLease, lease_from_object, lease_number
 from jobtree.snapshot.cluster import Cluster
 

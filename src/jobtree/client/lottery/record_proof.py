@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from jobtree.cli.shell.object_output import api_status
-from jobtree.cli.views.lottery.resolution_records import ObjectBody
+from jobtree.client.lottery.resolution_records import ObjectBody
 from jobtree.core import BeaconInput, Record, nonce_for, verify
 from jobtree.messages.record_signature import public_key
 from jobtree.snapshot.lottery_key_file import key_path, load_key
@@ -96,29 +95,3 @@ def wrong_key(record: Record, key: bytes) -> Iterator[str]:
         yield f"it was signed with another key than {key_path()}"
     elif nonce_for(key, record.run, record.number).hex() != record.nonce:
         yield f"the nonce does not come from {key_path()}, the Run and the number of the Reservation"
-
-
-def proof_lines(proof: Proof) -> Iterator[str]:
-    """Yields ``accepted: default/j4-1 …``, or ``refused: …`` and every reason."""
-    if proof.accepted:
-        key = (
-            "signed with the key of this machine"
-            if proof.compared
-            else "no key on this machine to compare with"
-        )
-        checked = f"commitment, seed, draws, decision, signature ({key}){proof.beacon}"
-        yield f"accepted: {proof.reservation}: {checked}"
-        return
-    yield f"refused: {proof.reservation}"
-    for reason in proof.wrong:
-        yield f"  {reason}"
-
-
-def status_of(proofs: list[Proof]) -> ObjectBody:
-    """Returns the result as a Status object of the API."""
-    causes = [
-        {"reason": "Refused", "field": proof.reservation, "message": reason}
-        for proof in proofs
-        for reason in proof.wrong
-    ]
-    return api_status("the proof is refused", causes)

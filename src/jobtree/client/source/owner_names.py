@@ -3,19 +3,19 @@
 from collections.abc import Iterator
 
 from jobtree.api.schema.near_names import suggestion
-from jobtree.cli.shell.command_errors import CommandError, Exit
-from jobtree.cli.source.lease_entries import belongs_to
+from jobtree.client.errors import NotFoundError
+from jobtree.client.source.lease_entries import belongs_to
 from jobtree.snapshot.cluster import Cluster
 
 
 def refuse_unknown_owner(cluster: Cluster, owner: str | None) -> None:
-    """Raises CommandError unless a Budget, a Run or a lease belongs to the team or to a team below it."""
+    """Raises NotFoundError unless a Budget, a Run or a lease belongs to the team or to a team below it."""
     owners = set(known_owners(cluster))
     if owner is None or any(belongs_to(known, owner) for known in owners):
         return
     teams = {":".join(known.split(":")[: end + 1]) for known in owners for end in range(known.count(":") + 1)}
     hint = suggestion(owner, teams) or "'kubectl runs budgets usage' lists the owners of all Budgets"
-    raise CommandError(Exit.NOT_FOUND, f"no Budget, Run or lease belongs to {owner}: {hint}")
+    raise NotFoundError(f"no Budget, Run or lease belongs to {owner}: {hint}", "Budget", owner)
 
 
 def known_owners(cluster: Cluster) -> Iterator[str]:

@@ -1,14 +1,22 @@
-"""Translates errors of a live cluster to exit codes and messages that say what to do next."""
+"""Translates errors of a live cluster to errors of the library, whose messages say what to do next."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from jobtree.api.schema.object_meta import GROUP
-from jobtree.cli.shell.command_errors import CommandError, Exit
+from jobtree.api.schema.problems import JobtreeError
+from jobtree.client.errors import (
+    ConflictError,
+    CredentialsError,
+    ForbiddenError,
+    NoAnswerError,
+    NotFoundError,
+    RefusalCause,
+    RefusedError,
+)
 from jobtree.kube.http.api_errors import (
     FORBIDDEN,
     NOT_FOUND,
-    SERVER_ERROR,
     UNAUTHORIZED,
     KubeError,
     StatusError,
@@ -44,29 +52,29 @@ STARTUP_SECONDS = 30.0
 """For this time after its start a server may refuse requests that it allowed before."""
 
 
-class NoAnswerError(CommandError):
-    """Raised if the cluster cannot be reached or fails; it may answer later."""
-
-
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """Translates an error of the cluster, or its silence, to a CommandError."""
+    """Translates an error of the cluster, or its silence, to an error of the library."""
     try:
         yield
     except StatusError as refused:
-        kind = NoAnswerError if refused.is_passing else CommandError
-        raise kind(exit_code(refused), sentence(refused)) from None
+        raise library_error(refused) from None
     except KubeError as error:
         hint = UNTRUSTED if "CERTIFICATE_VERIFY_FAILED" in str(error) else UNREACHABLE
-        raise NoAnswerError(Exit.IO, f"the cluster does not answer: {error}\n  {hint}") from None
+        raise NoAnswerError(f"the cluster does not answer: {error}\n  {hint}") from None
 
 
-def exit_code(refused: StatusError) -> Exit:
+def library_error(refused: StatusError) -> JobtreeError:
+    message = sentence(refused)
+    if refused.is_passing:
+        return NoAnswerError(message)
     if refused.code == NOT_FOUND:
-        return Exit.NOT_FOUND
+        return NotFoundError(message)
     if refused.is_conflict or refused.exists_already:
-        return Exit.CONFLICT
-    return Exit.USAGE if refused.code < SERVER_ERROR else Exit.IO
+        return ConflictError(message)
+    kind = {UNAUTHORIZED: CredentialsError, FORBIDDEN: ForbiddenError}.get(refused.code, RefusedError)
+    causes = (RefusalCause(cause.field, cause.message) for cause in refused.causes)
+    return kind(message, refused.code, refused.reason, causes)
 
 
 def sentence(refused: StatusError) -> str:

@@ -1,0 +1,4 @@
+"""The Python library: what ``import jobtree`` gives.
+
+The command line is its first user: what a verb knows, this package returns, and the verb prints it.
+"""

@@ -1,0 +1,1 @@
+"""Finds the records of lotteries, and checks them."""
