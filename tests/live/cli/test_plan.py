@@ -119,7 +119,9 @@ def test_plan_of_a_waiting_run_shows_the_decision_of_the_manager(
     (reservation_object,) = tenant.reservations()
     result = planner.kubectl_runs("plan", "late", "-o", "json")
     assert result.code == 1
-    (run, reservation) = result.json()["items"]
+    (run, reservation, answer) = result.json()["items"]
+    assert answer["metadata"]["uid"] == run["metadata"]["uid"]
+    assert answer["status"]["reservation"]["name"] == reservation["metadata"]["name"]
     assert reservation["metadata"]["uid"] == reservation_object["metadata"]["uid"]
     assert reservation["spec"] == reservation_object["spec"]
     assert run["status"]["reason"] == tenant.status("late")["reason"]

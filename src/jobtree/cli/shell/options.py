@@ -1,7 +1,7 @@
 """Defines the options of all verbs. They may stand before or after the verb; the last one counts."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -86,20 +86,22 @@ _OPTIONS: Mapping[tuple[str, ...], dict[str, Any]] = MappingProxyType(
 )
 
 
-CSV_OUTPUT: dict[str, Any] = {
-    **_OPTIONS["-o", "--output"],
-    "type": click.Choice((*OUTPUTS, "csv")),
-    "help": "table, wide, csv, json, yaml or name; the last three print API objects. [default: table]",
-}
+def output_option(more: Sequence[str]) -> dict[str, Any]:
+    """Returns the output option with more formats, such as csv."""
+    names = ", ".join(("table", "wide", *more, "json", "yaml"))
+    help_text = f"{names} or name; the last three print API objects. [default: table]"
+    return {**_OPTIONS["-o", "--output"], "type": click.Choice((*OUTPUTS, *more)), "help": help_text}
 
 
 class SharedOption(click.Option):
     """An option that all verbs have; help lists it below the verb's own options."""
 
 
-def shared_options(*, csv: bool = False) -> list[click.Parameter]:
-    """Returns the shared options; with ``csv``, the output format csv is allowed as well."""
-    formats: dict[tuple[str, ...], dict[str, Any]] = {("-o", "--output"): CSV_OUTPUT} if csv else {}
+def shared_options(outputs: Sequence[str] = ()) -> list[click.Parameter]:
+    """Returns the shared options, with these output formats besides those of every verb."""
+    formats: dict[tuple[str, ...], dict[str, Any]] = {}
+    if outputs:
+        formats["-o", "--output"] = output_option(outputs)
     return [
         SharedOption(list(names), expose_value=False, callback=_store_option, **attributes)
         for names, attributes in {**_OPTIONS, **formats}.items()
@@ -188,13 +190,15 @@ def width_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def verb(name: str, *, examples: str, csv: bool = False) -> Callable[[Callable[..., int | None]], Sections]:
+def verb(
+    name: str, *, examples: str, outputs: Sequence[str] = ()
+) -> Callable[[Callable[..., int | None]], Sections]:
     """Declares a verb; its function gets the shared options first, then its own parameters."""
 
     def declare(function: Callable[..., int | None]) -> Sections:
         command = click.command(name, cls=Sections)(click.pass_obj(function))
         command.examples = examples
-        command.params.extend(shared_options(csv=csv))
+        command.params.extend(shared_options(outputs))
         return command
 
     return declare

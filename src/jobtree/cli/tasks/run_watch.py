@@ -14,10 +14,11 @@ from jobtree.cli.shell.object_output import print_objects
 from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.table import painted
 from jobtree.cli.source.session import find_run, read_cluster
-from jobtree.cli.views.lottery.risk_lines import risks_of, worst_risk_text
+from jobtree.cli.views.lottery.risk_lines import worst_risk_text
 from jobtree.cli.views.place_names import Places
 from jobtree.cli.views.runs.promise_view import countdown
 from jobtree.cli.views.runs.run_summary import class_split, reason, run_title, width_text
+from jobtree.client.lottery.risk_entries import risks_of
 from jobtree.core import FINISHED, Reason, RunKey, RunState, phase_of
 from jobtree.snapshot.cluster import Cluster
 

@@ -12,7 +12,7 @@ kubectl runs --state cluster.yaml budgets usage --since 2026-01-01 --until 2026-
 """
 
 
-@verb("usage", examples=EXAMPLES, csv=True)
+@verb("usage", examples=EXAMPLES, outputs=("csv",))
 @click.option("--owner", metavar="OWNER", help="Only Budgets of this team and of teams below it.")
 @period_options
 def usage(

@@ -20,7 +20,7 @@ kubectl runs leases --owner org:ai --since 2026-01-01 --until 2026-02-01 -o csv 
 """
 
 
-@verb("leases", examples=EXAMPLES, csv=True)
+@verb("leases", examples=EXAMPLES, outputs=("csv",))
 @click.argument("run", required=False, shell_complete=run_names)
 @click.option("--owner", metavar="OWNER", help="Leases of all Runs of this team and of teams below it.")
 @click.option("--open", "only_open", is_flag=True, help="Only leases that are open now.")

@@ -22,6 +22,7 @@ def command(settings: CommandOptions, span: str) -> None:
     from jobtree.cli.shell.object_output import print_objects
     from jobtree.cli.source.session import read_cluster
     from jobtree.cli.views.fleet.time_chart import Chart
+    from jobtree.client.answers.timeline import Timeline
 
     try:
         ahead = parse_duration(span)
@@ -29,9 +30,9 @@ def command(settings: CommandOptions, span: str) -> None:
         raise CommandError(Exit.USAGE, str(error)) from None
     if not ahead:
         raise CommandError(Exit.USAGE, "--next must be longer than 0")
-    chart = Chart(read_cluster(settings, pods=True), ahead)
+    timeline = Timeline(read_cluster(settings, pods=True), ahead)
     if not settings.human:
-        print_objects(settings, chart.objects())
+        print_objects(settings, timeline.objects())
         return
-    for line in chart.lines():
+    for line in Chart(timeline).lines():
         click.echo(line)

@@ -3,9 +3,11 @@
 import json
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from jobtree.api.documents.document_stream import read_documents
+from jobtree.api.kinds.run_plan import PLAN_API_VERSION, RunPlan
 from jobtree.api.validation.object_parser import parse_object
 from jobtree.cli.shell.root_command import SUMMARIES
 from tests.unit.cli.cli_runner import CliRunner, CommandResult
@@ -14,8 +16,8 @@ from tests.unit.cli.manifests import API, Body, lasting, run
 # Each verb that prints objects, with the kinds that it prints for a cluster with the Runs train and waits.
 VERBS: dict[str, tuple[list[str], list[str]]] = {
     "submit": (["submit", "-f", "new.yaml"], ["Run"]),
-    "plan": (["plan", "train"], ["Run", "Lease"]),
-    "plan -f": (["plan", "-f", "new.yaml"], ["Run", "Reservation"]),
+    "plan": (["plan", "train"], ["Run", "Lease", "RunPlan"]),
+    "plan -f": (["plan", "-f", "new.yaml"], ["Run", "Reservation", "RunPlan"]),
     "explain": (["explain", "train"], ["Run", "Lease"]),
     "explain waits": (["explain", "waits"], ["Run", "Reservation"]),
     "watch": (["watch", "train", "--once"], ["Run"]),
@@ -68,6 +70,10 @@ def test_json_output_holds_valid_api_objects(cli: CliRunner, case: str) -> None:
         if body["apiVersion"] == API:
             parse_object(body, "stdout")
             assert "uid" in body["metadata"]
+        elif body["kind"] == "RunPlan":
+            assert body.pop("apiVersion") == PLAN_API_VERSION
+            assert body.pop("kind") == "RunPlan"
+            msgspec.convert(body, RunPlan)
 
 
 @pytest.mark.parametrize("case", VERBS)
@@ -85,6 +91,7 @@ def test_yaml_output_equals_json_output(cli: CliRunner, case: str) -> None:
 def test_name_output_has_one_line_for_each_object(cli: CliRunner, case: str) -> None:
     words, kinds = VERBS[case]
     lines = cli.runs(*words, "-o", "name").out.splitlines()
+    kinds = [kind for kind in kinds if kind != "RunPlan"]  # an answer, which nobody can get by name
     assert len(lines) == len(kinds)
     singular = {"Lease": "gpulease"}
     group = "." + API.partition("/")[0]

@@ -12,7 +12,7 @@ from jobtree.cli.shell.object_output import print_objects
 from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.table import Column, print_table
 from jobtree.cli.source.archived_leases import archived
-from jobtree.cli.views.ledger.lease_rows import charge_of, decimal
+from jobtree.client.answers.lease_rows import charge_of, decimal
 from jobtree.client.source.lease_entries import LeaseEntry, belongs_to, entries
 from jobtree.client.source.ledger_period import FOREVER, Period
 from jobtree.client.source.owner_names import refuse_unknown_owner

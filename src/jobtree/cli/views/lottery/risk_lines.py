@@ -1,23 +1,11 @@
 """Formats the risks of a Run: promised starts that might stop it (R11)."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
 
 from jobtree.api.schema.quantities import MILLI, format_milli, parse_milli, parse_time
 from jobtree.cli.views.place_names import Places
+from jobtree.client.lottery.risk_entries import RiskEntry
 from jobtree.messages.wording import age
-
-
-class RiskEntry(NamedTuple):
-    reservation: str
-    at: str
-    kill_probability: str
-
-
-def risks_of(body: dict[str, Any]) -> list[RiskEntry]:
-    """Returns the risks in the status of a Run."""
-    risks = (body.get("status") or {}).get("risk") or []
-    return [RiskEntry(risk["reservation"], risk["at"], risk["killProbability"]) for risk in risks]
 
 
 def risk_lines(places: Places, risks: Sequence[RiskEntry]) -> Iterator[str]:

@@ -1,25 +1,24 @@
 """Formats the result of ``plan``: for each Run its slots and payers, or its reasons and their remedies."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import click
 
 from jobtree.api.schema.quantities import MILLI, format_milli, format_time
+from jobtree.cli.shell.object_output import print_objects
 from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.table import Column, print_table
 from jobtree.cli.views.credit_text import credits_per_hour
 from jobtree.cli.views.event_lines import event_lines
 from jobtree.cli.views.place_names import Places, slots_of
-from jobtree.cli.views.runs.funding_remedies import further_funding
+from jobtree.cli.views.runs.plan_reports import github_lines, junit_report
 from jobtree.cli.views.runs.promise_view import promise_lines
-from jobtree.cli.views.runs.remedies import remedy_lines
 from jobtree.cli.views.runs.run_summary import request_text, run_outcome, run_title
-from jobtree.core import GpuLease, RunKey, RunState, phase_of
-from jobtree.messages.run_events import Event
+from jobtree.client.plans.funding_remedies import further_funding
+from jobtree.client.plans.plan_result import PlanResult
+from jobtree.client.plans.remedies import remedy_lines
+from jobtree.core import GpuLease, RunState
 from jobtree.messages.wording import counted_noun
-from jobtree.snapshot.cluster import Cluster
-from jobtree.snapshot.object_documents import Key
 
 COLUMNS = (
     Column("GROUP", right=True),
@@ -32,52 +31,46 @@ COLUMNS = (
 )
 
 
+def print_plan(settings: CommandOptions, result: PlanResult, *, allow_wait: bool) -> bool:
+    """Prints a plan in the requested format. Returns whether all Runs start, or may wait and have a date."""
+    accepted = result.accepted(allow_wait=allow_wait)
+    if settings.human:
+        PlanView(result).show(settings)
+    elif settings.output == "github":
+        for line in github_lines(result):
+            click.echo(line)
+    elif settings.output == "junit":
+        click.echo(junit_report(result, accepted))
+    else:
+        answers = [] if settings.output == "name" else result.documents()
+        print_objects(settings, [*result.objects(), *answers])
+    return len(accepted) == len(result.states)
+
+
 class PlanView:
-    """Runs of a planned cluster, with the events of that plan."""
+    """Prints the result of a plan."""
 
-    def __init__(self, cluster: Cluster, runs: Sequence[RunKey], events: Sequence[Event]) -> None:
-        self.cluster = cluster
-        self.places = Places(cluster.world)
-        self.runs = [cluster.world.runs[run_key] for run_key in runs if run_key in cluster.world.runs]
-        self.started = {event.run for event in events if event.name == "Admitted"}
-        self.effects = [event for event in events if event.run not in set(runs)]
-
-    @property
-    def starts(self) -> bool:
-        """Whether all Runs are running or would start now."""
-        return all(phase_of(self.cluster.world, run) == "Running" for run in self.runs)
-
-    def objects(self) -> list[dict[str, Any]]:
-        """Returns the Runs as planned, each with its Reservation and leases."""
-        self.cluster.documents()
-        objects = self.cluster.objects
-        keys = [key for run in self.runs for key in self._keys(run)]
-        return [body for key in keys if (body := objects.get(key))]
-
-    @staticmethod
-    def _keys(run: RunState) -> Iterator[Key]:
-        yield ("Run", *run.key)
-        if run.promise is not None:
-            yield ("Reservation", run.key[0], run.promise.name)
-        for name in sorted(run.leases):
-            yield ("Lease", "", name)
+    def __init__(self, result: PlanResult) -> None:
+        self.cluster = result.cluster
+        self.places = Places(result.cluster.world)
+        self.result = result
 
     def show(self, settings: CommandOptions) -> None:
-        for run in self.runs:
+        for run in self.result.states:
             if run.phase == "Running" and run.shape is not None:
                 self._show_slots(settings, run)
             else:
                 for line in self._waiting(run):
                     click.echo(line)
-        if self.effects:
-            click.echo("this would also happen:" if self.runs else "this would happen:")
-            for line in event_lines(self.effects, "  "):
+        if self.result.other_events:
+            click.echo("this would also happen:" if self.result.states else "this would happen:")
+            for line in event_lines(self.result.other_events, "  "):
                 click.echo(line)
-        elif not self.runs:
+        elif not self.result.states:
             click.echo("nothing would change for any Run")
 
     def _show_slots(self, settings: CommandOptions, run: RunState) -> None:
-        if run.key in self.started:
+        if run.key in self.result.started:
             click.echo(f"{run_title(run)} would start now: {request_text(run)}")
         else:
             click.echo(f"{run_title(run)} has run since {format_time(run.since or 0)}: {request_text(run)}")

@@ -10,11 +10,12 @@ from jobtree.api.schema.quantities import HOUR, MILLI, format_milli, format_time
 from jobtree.cli.shell.table import painted
 from jobtree.cli.views.credit_text import credits_paid
 from jobtree.cli.views.lottery.lottery_story import lottery_story
-from jobtree.cli.views.lottery.risk_lines import risk_lines, risks_of
+from jobtree.cli.views.lottery.risk_lines import risk_lines
 from jobtree.cli.views.place_names import Places, slots_of
 from jobtree.cli.views.runs.promise_view import promise_lines
 from jobtree.cli.views.runs.run_summary import reasons, request_text, run_title, since, width_text
 from jobtree.client.lottery.resolution_records import resolutions
+from jobtree.client.lottery.risk_entries import risks_of
 from jobtree.client.source.lease_entries import LeaseEntry, entries
 from jobtree.core import (
     CLOSURE_SENTENCES,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from jobtree.api.schema.near_names import suggestion
 from jobtree.api.schema.quantities import HOUR, MILLI, MINUTE, format_duration, format_time
-from jobtree.cli.views.runs.holder_lines import holders
+from jobtree.client.plans.holder_lines import holders
 from jobtree.core import (
     BESIDE_PROMISES,
     GPU_HOUR,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 from jobtree.api.schema.near_names import suggestion
 from jobtree.api.schema.quantities import format_time
-from jobtree.cli.views.runs.funding_remedies import FUNDING, shortage
-from jobtree.cli.views.runs.holder_lines import holders_in_flavor
+from jobtree.client.plans.funding_remedies import FUNDING, shortage
+from jobtree.client.plans.holder_lines import holders_in_flavor
 from jobtree.core import Cause, Reason, RunState, World
 from jobtree.messages.wording import counted_noun, joined_list, ranges
 

@@ -1,0 +1,1 @@
+"""The answers of the library as rows, tables of HTML and timelines."""
