@@ -64,4 +64,6 @@ def test_class_name_is_defined_once() -> None:
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef):
                 modules_by_class.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
-    assert {name: modules for name, modules in modules_by_class.items() if len(modules) > 1} == {}
+    repeated = {name: modules for name, modules in modules_by_class.items() if len(modules) > 1}
+    # To users of the library the object is the Run; jobtree.api defines its wire format.
+    assert repeated == {"Run": ["api/kinds/run.py", "client/run.py"]}

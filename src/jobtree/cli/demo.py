@@ -17,7 +17,7 @@ import click
 
 from jobtree.cli.main import main as kubectl_runs
 from jobtree.cli.shell.command_errors import Exit
-from jobtree.cli.shell.options import STATE_VARIABLE
+from jobtree.client import STATE_VARIABLE
 
 STATE = "cluster.yaml"
 STORY = "story.txt"

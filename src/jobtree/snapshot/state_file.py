@@ -60,6 +60,14 @@ class StateFile(Generic[C]):
         self._cluster_class = cluster_class
         self._target = self.path.resolve()  # a symbolic link stays: its target is locked and replaced
 
+    def stamp(self) -> tuple[int, int, int] | None:
+        """Returns what tells this file from one that replaced it; None if there is no file."""
+        try:
+            status = self.path.stat()
+        except OSError:
+            return None
+        return status.st_ino, status.st_mtime_ns, status.st_size
+
     def read(self, *, checked: bool = True) -> C:
         """Returns the cluster in the file, planned at the instant of its clock. The file does not change."""
         return parse_cluster(self._text(), str(self.path), self._cluster_class, checked=checked)

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from jobtree.cli.shell.command_errors import CommandError, Exit
+from jobtree.client import STATE_VARIABLE
 
-STATE_VARIABLE = "JOBTREE_STATE"
 OUTPUTS = ("table", "wide", "json", "yaml", "name")
 ONLY_SIMULATED = (
     "this verb works only on a simulated cluster: name a state file with --state FILE, or export "

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator
 from itertools import chain
-from pathlib import Path
 
 import click
 
@@ -13,7 +12,7 @@ from jobtree.cli.shell.command_errors import Exit
 from jobtree.cli.shell.object_output import print_objects
 from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.shell.table import painted
-from jobtree.cli.source.session import find_run, read_cluster
+from jobtree.cli.source.session import find_run, read_cluster, state_file
 from jobtree.cli.views.lottery.risk_lines import worst_risk_text
 from jobtree.cli.views.place_names import Places
 from jobtree.cli.views.runs.promise_view import countdown
@@ -48,10 +47,11 @@ def follow(settings: CommandOptions, name: str, *, once: bool) -> int:
 
 def _file_changes(settings: CommandOptions) -> Iterator[Cluster]:
     """Yields the cluster each time its file was replaced."""
-    previous = _stamp(settings.state_path)
+    file = state_file(settings.state_path)
+    previous = file.stamp()
     while True:
         time.sleep(POLL_SECONDS)
-        stamp = _stamp(settings.state_path)
+        stamp = file.stamp()
         if stamp != previous:
             previous = stamp
             yield read_cluster(settings)
@@ -84,14 +84,6 @@ def _read_with_retries(read: Callable[[], Cluster]) -> Cluster:
                 click.echo(f"{error}\n  retrying until it answers; press Ctrl-C to stop", err=True)
             warned = True
             time.sleep(RETRY_SECONDS)
-
-
-def _stamp(path: str) -> tuple[int, int, int] | None:
-    try:
-        status = Path(path).stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _print(settings: CommandOptions, cluster: Cluster, run: RunState, line: str) -> None:

@@ -1,17 +1,14 @@
 """Implements ``shrink`` and ``grow``: both set the desired width of a Run (E2)."""
 
-from copy import deepcopy
-
 import click
 
-from jobtree.api.documents.document_stream import Document
 from jobtree.cli.shell.command_errors import CommandError, Exit
 from jobtree.cli.shell.object_output import print_objects
 from jobtree.cli.shell.options import CommandOptions
 from jobtree.cli.source.session import edit, find_run
 from jobtree.cli.views.event_lines import event_lines
 from jobtree.cli.views.runs.run_summary import run_title
-from jobtree.client.source.width_rules import refuse_width
+from jobtree.client.source.simulated_width import set_desired_width
 from jobtree.core import RunState
 
 
@@ -27,11 +24,7 @@ def resize(settings: CommandOptions, name: str, sign: int, by: int | None, width
     with edit(settings) as cluster:
         run_key = find_run(cluster, name, settings)
         run = cluster.world.runs[run_key]
-        wanted = width if width is not None else run.width + sign * (by or 0)
-        refuse_width(run_title(run), run.shape, run.phase, run.width, sign, wanted)
-        body = deepcopy(cluster.objects.get(("Run", *run_key)) or {})
-        body["spec"]["malleable"]["desiredTotalGPUs"] = wanted
-        cluster.edit(("Run", *run_key), Document(cluster.objects.where(("Run", *run_key)), body))
+        wanted = set_desired_width(cluster, run_key, sign, by, width)
         cluster.documents()
         changed = cluster.objects.get(("Run", *run_key)) or {}
     if not settings.human:

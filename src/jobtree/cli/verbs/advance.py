@@ -2,10 +2,7 @@
 
 import click
 
-from jobtree.cli.shell.command_errors import CommandError, Exit
 from jobtree.cli.shell.options import CommandOptions, verb
-
-LATEST = "2999-12-31T00:00:00Z"
 
 EXAMPLES = """
 kubectl runs --state cluster.yaml advance 30m
@@ -50,13 +47,14 @@ def command(  # noqa: PLR0913  one for each option
     from jobtree.cli.source.session import edit_simulation
     from jobtree.cli.tasks.fault_injection import event_objects, simulate_faults
     from jobtree.cli.views.event_lines import event_lines
+    from jobtree.client.source.clock_moves import instant_after
 
     if (duration is None) == (until is None):
         raise click.UsageError("give either a duration such as 30m or --to TIME")
     if fault_rate is not None and not (faults or "").isdecimal():
         raise click.UsageError("--fault-rate requires --faults with a number")
     with edit_simulation(settings, archive=archive) as cluster:
-        at = _instant(cluster.now, duration, until)
+        at = instant_after(cluster.now, duration, until)
         if faults is None:
             cluster.advance(at)
             events = cluster.events
@@ -68,18 +66,3 @@ def command(  # noqa: PLR0913  one for each option
     for line in event_lines(events):
         click.echo(line)
     click.echo(f"it is {format_time(cluster.now)}")
-
-
-def _instant(now: int, duration: str | None, until: str | None) -> int:
-    """Returns the instant to stop at. Raises CommandError if it is invalid, in the past or too late."""
-    from jobtree.api.schema.quantities import format_time, parse_duration, parse_time
-
-    try:
-        at = now + parse_duration(duration) if duration is not None else parse_time(until or "")
-    except ValueError as error:
-        raise CommandError(Exit.USAGE, str(error)) from None
-    if at < now:
-        raise CommandError(Exit.USAGE, f"the clock is already at {format_time(now)} and cannot move back")
-    if at > parse_time(LATEST):
-        raise CommandError(Exit.USAGE, f"the clock cannot move past {LATEST}")
-    return at

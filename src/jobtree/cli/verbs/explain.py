@@ -28,6 +28,7 @@ def command(settings: CommandOptions, run: str, *, verify: bool) -> int:
     from jobtree.cli.shell.object_output import print_objects
     from jobtree.cli.source.session import choose, read_cluster
     from jobtree.cli.views.runs.run_history import RunHistoryView, deleted_run_lines
+    from jobtree.client.plans.explanation import Explanation
     from jobtree.client.source.lease_entries import entries
 
     if verify:
@@ -38,8 +39,8 @@ def command(settings: CommandOptions, run: str, *, verify: bool) -> int:
     ledger = entries(cluster, lambda _: True)
     key = choose(run, sorted({*cluster.world.runs, *(entry.lease.run_key for entry in ledger)}), settings)
     if key in cluster.world.runs:
-        history = RunHistoryView(cluster, cluster.world.runs[key])
-        lines, objects = history.lines(), history.objects()
+        history = Explanation(cluster, cluster.world.runs[key])
+        lines, objects = RunHistoryView(history).lines(), history.objects()
     else:
         leases = [entry for entry in ledger if entry.lease.run_key == key]
         lines, objects = deleted_run_lines("/".join(key), leases), [entry.body for entry in leases]

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from jobtree.client.lottery.resolution_records import ObjectBody
+from jobtree.client.errors import ArgumentError
+from jobtree.client.lottery.resolution_records import ObjectBody, has_record, record_by_record
 from jobtree.core import BeaconInput, Record, nonce_for, verify
 from jobtree.messages.record_signature import public_key
 from jobtree.snapshot.lottery_key_file import key_path, load_key
@@ -32,6 +33,28 @@ class Proof(NamedTuple):
     @property
     def accepted(self) -> bool:
         return not self.wrong
+
+
+class Verification(NamedTuple):
+    """The proofs of all records in a Reservation; a stage gang has one for each stage."""
+
+    proofs: tuple[Proof, ...]
+
+    @property
+    def accepted(self) -> bool:
+        return all(proof.accepted for proof in self.proofs)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """All that is wrong."""
+        return tuple(problem for proof in self.proofs for problem in proof.wrong)
+
+
+def verify_record(body: ObjectBody) -> Verification:
+    """Checks all records of a Reservation. Raises ArgumentError if it has none."""
+    if not has_record(body):
+        raise ArgumentError("the object is no Reservation with the record of a lottery in its status")
+    return Verification(tuple(prove(part, local_key()) for part in record_by_record(body)))
 
 
 def local_key() -> bytes | None:

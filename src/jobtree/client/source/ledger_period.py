@@ -28,14 +28,19 @@ class Period(NamedTuple):
 ALWAYS = Period()
 
 
-def parse_period(since: str | None, until: str | None) -> Period:
-    """Raises ArgumentError for an invalid time, or if the end is not later than the start."""
+def parse_period(
+    since: str | None, until: str | None, since_name: str = "--since ", until_name: str = "--until "
+) -> Period:
+    """Raises ArgumentError for an invalid time, or if the end is not later than the start.
+
+    The names stand before the values in messages.
+    """
     period = Period(
-        -FOREVER if since is None else _instant("--since", since),
-        FOREVER if until is None else _instant("--until", until),
+        -FOREVER if since is None else _instant(since_name, since),
+        FOREVER if until is None else _instant(until_name, until),
     )
     if period.until <= period.since:
-        raise ArgumentError(f"--until {until} must be later than --since {since}")
+        raise ArgumentError(f"{until_name}{until} must be later than {since_name}{since}")
     return period
 
 
@@ -44,5 +49,5 @@ def _instant(option: str, text: str) -> int:
         return parse_time(f"{text}T00:00:00Z" if _DAY.match(text) else text)
     except ValueError:
         raise ArgumentError(
-            f"{option} {text}: must be a day such as 2026-02-01, or a time such as 2026-02-01T09:00:00Z",
+            f"{option}{text}: must be a day such as 2026-02-01, or a time such as 2026-02-01T09:00:00Z",
         ) from None

@@ -107,12 +107,13 @@ class SimulatedCluster(Cluster):
 
     def advance(self, until: int) -> None:
         """Moves the clock from instant to instant, up to ``until``."""
-        while (at := self._next_instant()) is not None and at <= until:
+        while (at := self.next_instant()) is not None and at <= until:
             self._advance_to(at)
         self._advance_to(until)
         self.retire()
 
-    def _next_instant(self) -> int | None:
+    def next_instant(self) -> int | None:
+        """Returns when something happens next; None if nothing is going to."""
         while self._endings and not self._is_current(*self._endings[0]):
             heappop(self._endings)
         instants = [self._endings[0][0]] if self._endings else []

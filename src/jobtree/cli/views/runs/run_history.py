@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jobtree.api.schema.object_meta import LOST_WORK
 from jobtree.api.schema.quantities import HOUR, MILLI, format_milli, format_time
@@ -14,20 +14,18 @@ from jobtree.cli.views.lottery.risk_lines import risk_lines
 from jobtree.cli.views.place_names import Places, slots_of
 from jobtree.cli.views.runs.promise_view import promise_lines
 from jobtree.cli.views.runs.run_summary import reasons, request_text, run_title, since, width_text
-from jobtree.client.lottery.resolution_records import resolutions
 from jobtree.client.lottery.risk_entries import risks_of
-from jobtree.client.source.lease_entries import LeaseEntry, entries
+from jobtree.client.plans.explanation import Explanation
+from jobtree.client.source.lease_entries import LeaseEntry
 from jobtree.core import (
     CLOSURE_SENTENCES,
     OPENING_SENTENCES,
     GpuLease,
-    RunState,
     funding_status,
     phase_of,
     total_width,
 )
 from jobtree.messages.wording import counted_noun
-from jobtree.snapshot.cluster import Cluster
 
 
 class Moment(NamedTuple):
@@ -42,26 +40,15 @@ class Moment(NamedTuple):
 
 
 class RunHistoryView:
-    """A Run of a cluster, with its leases and all Reservations that concern it."""
+    """Prints the history of a Run."""
 
-    def __init__(self, cluster: Cluster, run: RunState) -> None:
-        self.world = cluster.world
-        self.run = run
-        documents = cluster.documents()
-        self.body = cluster.objects.get(("Run", *run.key)) or {}
-        self.stages = [RunHistoryView(cluster, child) for child in self.world.run_graph.children(run)]
-        self.leases = entries(cluster, lambda lease: (lease.run_key, lease.uid) == (run.key, run.uid))
-        self.resolutions = [item for item in resolutions(documents) if run.uid in item.uids]
-        self.reservations = [
-            body
-            for _, body in cluster.objects.of("Reservation")
-            if body["spec"]["runRef"]["uid"] == run.uid or any(body is item.body for item in self.resolutions)
-        ]
-
-    def objects(self) -> list[dict[str, Any]]:
-        """Returns the Run, all Reservations that concern it, and all its leases; then those of its stages."""
-        of_stages = [body for stage in self.stages for body in stage.objects()]
-        return [self.body, *self.reservations, *(entry.body for entry in self.leases), *of_stages]
+    def __init__(self, history: Explanation) -> None:
+        self.world = history.world
+        self.run = history.state
+        self.body = history.body
+        self.stages = [RunHistoryView(stage) for stage in history.stages]
+        self.leases = history.entries
+        self.resolutions = history.resolutions
 
     def lines(self) -> Iterator[str]:
         """Yields its present state, then its promise and risks, then its past."""
