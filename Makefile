@@ -124,7 +124,7 @@ lock: | python-is-usable ## Lock the dependencies again (UPGRADE=1: use newer ve
 	  --extra dev --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
 	  $(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml
 	$(LOCK_VENV)/bin/uv pip compile --quiet --generate-hashes --universal --python-version 3.11 \
-	  --constraint requirements.lock --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
+	  --extra manager --constraint requirements.lock --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
 	  --output-file $(IMAGE_LOCK) pyproject.toml
 	@! grep -nE '://|--(extra-)?index-url|--find-links' requirements.lock $(IMAGE_LOCK) || { \
 	  echo "The lock names a package index; it must not." >&2; exit 1; }

@@ -13,13 +13,14 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from pages import api, verbs, words
+from pages import api, python, verbs, words
 
 REFERENCE: dict[str, Callable[[], str]] = {
     "reference/api.md": api.page,
     "reference/command-line.md": verbs.page,
     "reference/events.md": words.events_page,
     "reference/metrics.md": words.metrics_page,
+    "reference/python.md": python.page,
     "reference/reasons.md": words.reasons_page,
 }
 COPIES = "files"

@@ -5,6 +5,8 @@ import tomllib
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[3]
+SOURCE = REPOSITORY / "src" / "jobtree"
+EXTRA = re.compile(r"^ *(from|import) (aiohttp|httptools|prometheus_client)\b", re.MULTILINE)
 IMAGE = REPOSITORY / "deploy" / "image" / "requirements.lock"
 
 
@@ -24,5 +26,18 @@ def test_image_has_the_tested_versions() -> None:
 
 def test_image_has_all_dependencies_of_the_package() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    dependencies = {re.split(r"[<>=~]", requirement)[0] for requirement in project["dependencies"]}
+    needed = [*project["dependencies"], *project["optional-dependencies"]["manager"]]
+    dependencies = {re.split(r"[<>=~]", requirement)[0] for requirement in needed}
     assert dependencies <= entries(IMAGE).keys()
+
+
+def test_only_the_manager_imports_what_its_extra_adds() -> None:
+    """The library and the command line work without jobtree[manager]."""
+    modules = [path for path in SOURCE.rglob("*.py") if EXTRA.search(path.read_text(encoding="utf-8"))]
+    outside = {path.relative_to(SOURCE).as_posix() for path in modules if "manager" not in path.parts}
+    assert len(modules) > len(outside)
+    assert outside == {"kube/http/http_connection.py"}
+    importers = [
+        path for path in SOURCE.rglob("*.py") if "async_transport" in path.read_text(encoding="utf-8")
+    ]
+    assert {path.relative_to(SOURCE).parts[0] for path in importers} == {"manager"}
