@@ -3,6 +3,7 @@
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -37,6 +38,7 @@ def warn(text: str) -> None:
 class LiveBackend(Backend):
     def __init__(self, name: ClusterName) -> None:
         self._live = Live(name, warn)
+        weakref.finalize(self, self._live.transport.close)  # where nobody used a with block
         self._namespace = name.namespace
         self.title = name.context or "the current context"
 
