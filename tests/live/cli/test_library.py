@@ -45,10 +45,10 @@ def test_run_is_planned_submitted_followed_and_cancelled(
     assert first.plan().starts
     first.submit().wait("Running", timeout=60)
     assert (first.namespace, first.status.phase) == (tenant.name, "Running")
-    late = described(tenant, "late").submit()
+    late = described(tenant, "second").submit()
     (answer,) = late.plan().runs
     assert {cause.reason for cause in answer.status.causes} & {"ConcurrencyExhausted", "NoFreeSlots"}
-    assert [run.name for run in cluster.runs(tenant.owner("lab"))] == ["first", "late"]
+    assert [run.name for run in cluster.runs(tenant.owner("lab"))] == ["first", "second"]
     (lease,) = [row for row in jobtree.leases(owner=tenant.owner("lab")) if not row.end]
     assert (lease.run, lease.gpus) == (f"{tenant.name}/first", 16)
     waiting = threading.Thread(target=late.wait, kwargs={"timeout": 60})
@@ -104,3 +104,18 @@ def test_wait_raises_when_the_token_expires_meanwhile(
     plane.kubectl("delete", "serviceaccount", "notebook", "-n", name)  # its tokens are refused from now on
     waiting.join(100)
     assert [type(error) for error in raised] == [jobtree.CredentialsError]
+
+
+def test_other_programs_wait_for_conditions(tenant: Tenant, researcher: KubectlUser) -> None:
+    """Kubectl wait, kstatus, Argo CD and Flux read Ready, Complete, Failed and Stalled."""
+    tenant.create_run("epochs", "lab", 16)
+    waited = researcher.kubectl("wait", "--for=condition=Ready", "run/epochs", "--timeout=60s")
+    assert (waited.code, "condition met" in waited.out) == (0, True), waited
+    assert researcher.kubectl_runs("wait", "epochs", "--timeout", "60s").code == 0
+    tenant.await_running_pods("epochs", 2)
+    tenant.finish("epochs")
+    waited = researcher.kubectl("wait", "--for=condition=Complete", "run/epochs", "--timeout=60s")
+    assert waited.code == 0, waited
+    assert researcher.kubectl_runs("wait", "epochs", "--for", "Completed").out.endswith("is Completed\n")
+    conditions = {one["type"]: one["status"] for one in tenant.status("epochs")["conditions"]}
+    assert (conditions["Ready"], conditions["Complete"], "Stalled" in conditions) == ("True", "True", False)

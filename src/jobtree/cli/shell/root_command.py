@@ -22,6 +22,7 @@ SUMMARIES = {
     "explain": "Show the history of a Run: verdict, reservation, lotteries, leases, payers.",
     "tree": "Draw a job tree: stages, phases and times.",
     "watch": "Follow a Run: print a line for every change.",
+    "wait": "Wait until a Run runs, is completed or is finished.",
     "state": "List Runs: phase, width, payers, domains.",
     "reservations": "List promised starts, the GPUs they lack, and the Runs they may stop.",
     "timeline": "Draw the coming hours: GPUs in use and GPUs promised, by domain.",

@@ -17,6 +17,7 @@ from jobtree.snapshot.cluster import BrokenInvariantError, Cluster
 from jobtree.snapshot.state_file import StateFile
 
 if TYPE_CHECKING:
+    from jobtree.client.run import Run
     from jobtree.client.source.live_cluster import ClusterName, Live
     from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
 
@@ -29,6 +30,17 @@ def live_cluster(settings: CommandOptions) -> "Live":
     if command := click.get_current_context(silent=True):
         command.call_on_close(live.transport.close)
     return live
+
+
+def library_run(settings: CommandOptions, name: str) -> "Run":
+    """Returns a Run as the Python library gives it, for verbs that do with it what the library does."""
+    from jobtree.client.backends.current_backend import open_backend
+    from jobtree.client.run import Run
+
+    backend = open_backend("" if settings.live else settings.state_path, cluster_name(settings))
+    if command := click.get_current_context(silent=True):
+        command.call_on_close(backend.close)
+    return Run.of(backend.run(name), backend)
 
 
 def cluster_name(settings: CommandOptions) -> "ClusterName":

@@ -24,7 +24,10 @@ from jobtree.core.world.world import World
 CONDITIONS = (
     ("Admitted", ("Running",)),
     ("Finished", ("Completed", "Failed")),
+    ("Ready", ("Running", "Completed")),  # nothing is left to wait for: kstatus, Argo CD and Flux read it
 )
+# Conditions that only a finished Run has: those of a Job, and what kstatus takes for a failure.
+FINAL_CONDITIONS = {"Completed": ("Complete",), "Failed": ("Failed", "Stalled")}
 
 MOST_RISKS = 64  # in one status
 
@@ -102,9 +105,11 @@ def conditions(run: RunState, phase: Phase, verdict: Verdict, warned: KnownRisks
     """Builds the conditions of the phase, of the promise, and of the risk from other promises."""
     reason = verdict.reason or phase
     of_phase = [condition(name, phase in phases, reason, run.phase_at) for name, phases in CONDITIONS]
+    final = [condition(name, True, reason, run.phase_at) for name in FINAL_CONDITIONS.get(phase, ())]  # noqa: FBT003
     reserved = run.promise is not None
     return (
         *of_phase,
+        *final,
         condition("Reserved", reserved, reason, run.promise.made_at if run.promise else run.phase_at),
         condition(
             "AtRisk", bool(warned.risks), "ConflictSet" if warned.risks else "NoConflict", warned.since

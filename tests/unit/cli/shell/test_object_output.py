@@ -21,6 +21,7 @@ VERBS: dict[str, tuple[list[str], list[str]]] = {
     "explain": (["explain", "train"], ["Run", "Lease"]),
     "explain waits": (["explain", "waits"], ["Run", "Reservation"]),
     "watch": (["watch", "train", "--once"], ["Run"]),
+    "wait": (["wait", "train"], ["Run"]),
     "state": (["state", "--all"], ["Run", "Run"]),
     "reservations": (["reservations"], ["Reservation"]),
     "timeline": (["timeline"], ["Run", "Run", "Reservation"]),
@@ -38,7 +39,7 @@ VERBS: dict[str, tuple[list[str], list[str]]] = {
     "topology": (["topology"], ["Node", "Node"]),
 }
 # The verbs that print one object; the others print a List.
-SINGLE_OBJECT = {"submit", "watch", "complete", "drain", "heal", "check", "audit"}
+SINGLE_OBJECT = {"submit", "watch", "wait", "complete", "drain", "heal", "check", "audit"}
 
 
 @pytest.fixture(autouse=True)

@@ -42,6 +42,7 @@ def test_unreadable_run_gets_a_condition_and_starts_when_it_is_corrected() -> No
     assert {condition["type"]: condition["status"] for condition in status["conditions"]} == {
         "Admitted": "False",
         "Finished": "False",
+        "Ready": "False",
     }
     version = server.version
     manager.settle()
