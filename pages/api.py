@@ -1,7 +1,8 @@
 """Writes the API reference: every field of the four kinds and of the policy, from the structs.
 
 Names, types, bounds, defaults and rules are those that the API server enforces. The sentence about each field
-comes from ``sentences.yaml``. A struct is described once, below the first kind that uses it.
+comes from ``sentences.yaml`` of ``jobtree.api.kinds``. A struct is described once, below the first kind that
+uses it.
 """
 
 import sys
@@ -14,13 +15,19 @@ from msgspec import Meta, structs
 
 from jobtree.api.kinds.budget import Budget
 from jobtree.api.kinds.crd import DEFINITIONS, Definition
+from jobtree.api.kinds.field_sentences import sentence
 from jobtree.api.kinds.policy import PolicySpec
+from jobtree.api.kinds.run_plan import PLAN_API_VERSION, RunPlan
 from jobtree.api.schema import scalars
 from jobtree.api.schema.object_meta import API_VERSION
-from pages.tables import field_sentences, table
+from pages.tables import table
 
 Struct = type[msgspec.Struct]
 POLICY = "The settings of administrators for all of Jobtree: ConfigMap `jobtree-policy`, key `policy.yaml`."
+PLAN = (
+    f"An answer of `kubectl runs plan` and of the Python library, `{PLAN_API_VERSION}`. "
+    "It is not stored in the cluster."
+)
 SCALARS = {
     meta.description: name
     for name, alias in vars(scalars).items()
@@ -36,13 +43,14 @@ def page() -> str:
     lines = [
         "# API",
         "",
-        f"The four kinds of `{API_VERSION}`, and the policy. Unknown fields are refused.",
+        f"The four kinds of `{API_VERSION}`, plans, and the policy. Unknown fields are refused.",
         "A field without a default that is not marked *required* may be absent.",
     ]
     described: set[Struct] = set()
     for definition in DEFINITIONS:
         lines += ["", f"## {definition.kind.KIND}", "", _about(definition)]
         lines += _roots(definition.kind, described)
+    lines += ["", "## RunPlan", "", PLAN, *_structs(RunPlan, "RunPlan", described)]
     lines += ["", "## Policy", "", POLICY, *_structs(PolicySpec, "policy.yaml", described)]
     lines += _scalars()
     return "\n".join(lines) + "\n"
@@ -54,16 +62,8 @@ def described_structs() -> Iterator[Struct]:
     for definition in DEFINITIONS:
         for root in _parts(definition.kind):
             yield from _below(root, described)
+    yield from _below(RunPlan, described)
     yield from _below(PolicySpec, described)
-
-
-def sentence(kind: Struct, field: str) -> str:
-    """Returns the meaning of a field; that of an inherited field belongs to the struct that declares it."""
-    for base in kind.__mro__:
-        meaning = field_sentences().get(base.__name__, {}).get(field)
-        if meaning is not None:
-            return meaning
-    raise KeyError(f"pages/sentences.yaml has no sentence for {kind.__name__}.{field}: add one")
 
 
 def _about(definition: Definition) -> str:

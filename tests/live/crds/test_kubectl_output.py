@@ -130,6 +130,7 @@ def test_kind_is_namespaced_or_cluster_scoped(
         ("budgets", "the GPUs and GPU-hours that a team may use"),
         ("runs.spec.owner", "org:ai:rai:sys"),
         ("runs.spec.runtime.checkpoint", "30m"),
+        ("runs.spec.locality.groupGPUs", "GPUs of one group, which must share a domain"),
         ("reservations.spec.commitment", "hex"),
         ("gpuleases.spec.slots", "gpu-a-01#0-7"),
     ],

@@ -6,6 +6,7 @@ import pytest
 from msgspec import structs
 
 from jobtree.api.kinds.crd import DEFINITIONS
+from jobtree.api.kinds.field_sentences import field_sentences, sentence
 from jobtree.api.kinds.lease import ClosureReason
 from jobtree.cli.shell.root_command import SUMMARIES
 from jobtree.core.model.outcomes import EVENTS
@@ -13,7 +14,7 @@ from jobtree.core.model.reasons import Reason
 from jobtree.manager.metrics import Metrics
 from pages import api, verbs, words
 from pages.hooks import REFERENCE
-from pages.tables import field_sentences, table
+from pages.tables import table
 
 
 def test_page_has_a_row_for_every_field() -> None:
@@ -21,7 +22,7 @@ def test_page_has_a_row_for_every_field() -> None:
     for kind in api.described_structs():
         for field in structs.fields(kind):
             assert f"| `{field.encode_name}` | " in page
-            assert api.sentence(kind, field.encode_name) in page
+            assert sentence(kind, field.encode_name) in page
 
 
 def test_every_sentence_belongs_to_a_field() -> None:
@@ -41,8 +42,8 @@ def test_every_sentence_belongs_to_a_field() -> None:
 
 
 def test_field_without_a_sentence_raises() -> None:
-    with pytest.raises(KeyError, match=r"pages/sentences.yaml has no sentence for BudgetSpec\.colour"):
-        api.sentence(structs.fields(DEFINITIONS[0].kind)[1].type, "colour")
+    with pytest.raises(KeyError, match=r"sentences.yaml has no sentence for BudgetSpec\.colour"):
+        sentence(structs.fields(DEFINITIONS[0].kind)[1].type, "colour")
 
 
 def test_page_has_types_defaults_and_rules() -> None:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from jobtree.api.documents.yaml_writer import dump_yaml
 from jobtree.api.kinds.budget import Budget
+from jobtree.api.kinds.field_sentences import sentence
 from jobtree.api.kinds.lease import Lease
 from jobtree.api.kinds.reservation import Reservation
 from jobtree.api.kinds.run import Run
@@ -143,7 +144,7 @@ def _version(definition: Definition) -> dict[str, Any]:
         "storage": True,
         "subresources": {"status": {}},
         "additionalPrinterColumns": [_column(column) for column in columns],
-        "schema": {"openAPIV3Schema": _root(definition)},
+        "schema": {"openAPIV3Schema": root_schema(definition)},
     }
 
 
@@ -152,7 +153,8 @@ def _column(column: PrinterColumn) -> dict[str, Any]:
     return {**document, "priority": 1} if column.wide else document
 
 
-def _root(definition: Definition) -> dict[str, Any]:
+def root_schema(definition: Definition) -> dict[str, Any]:
+    """Returns the schema of the objects of a kind."""
     kind = definition.kind
     fields = kind.__annotations__
     schema: dict[str, Any] = {
@@ -163,8 +165,9 @@ def _root(definition: Definition) -> dict[str, Any]:
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
-            "spec": schema_of(fields["spec"], defaults=True) | (ATOMIC if definition.is_record else {}),
-            "status": schema_of(fields["status"], defaults=False) | ATOMIC,
+            "spec": schema_of(fields["spec"], defaults=True, describe=sentence)
+            | (ATOMIC if definition.is_record else {}),
+            "status": schema_of(fields["status"], defaults=False, describe=sentence) | ATOMIC,
         },
     }
     rules = getattr(kind, "RULES", ())

@@ -39,14 +39,12 @@ class RunIdentity(Wire):
 class PlannedCause(Wire):
     """One reason why a Run waits, with its figures in GPUs and what would help against it."""
 
-    reason: Annotated[Word, Meta(description="one of the reasons that the reference lists")]
-    message: Annotated[Text, Meta(description="the reason as a sentence")]
-    where: Annotated[Text, Meta(description="the envelope, cap or place that the reason is about")] = ""
-    have: Annotated[int, Meta(description="the GPUs that are there")] = 0
-    need: Annotated[int, Meta(description="the GPUs that are needed")] = 0
-    remedies: Annotated[
-        tuple[Text, ...], Meta(max_length=64, description="each is enough against this reason alone")
-    ] = ()
+    reason: Word
+    message: Text
+    where: Text = ""
+    have: int = 0
+    need: int = 0
+    remedies: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
 
 
 class PlannedLease(Wire):
@@ -88,17 +86,13 @@ class PlannedRemedy(Wire):
 class PlannedStart(Wire):
     """The promise of a start: the Reservation that the Run has or would get."""
 
-    name: Annotated[Name, Meta(description="the name of the Reservation")]
+    name: Name
     width: Count
     gpus_per_pod: Count
     earliest_start: Time | None = None
-    firm_start: Annotated[
-        Time | None, Meta(description="a start without the budget of the family, where one is known")
-    ] = None
-    p50: Annotated[Time | None, Meta(description="the expected start: half of the forecasts are earlier")] = (
-        None
-    )
-    p90: Annotated[Time | None, Meta(description="nine tenths of the forecasts are earlier")] = None
+    firm_start: Time | None = None
+    p50: Time | None = None
+    p90: Time | None = None
     confidence: Confidence | None = None
     conditional_on: Annotated[tuple[Owner, ...], Meta(max_length=64)] = ()
     domains: Annotated[tuple[DomainShare, ...], Meta(max_length=1024)] = ()
@@ -130,12 +124,10 @@ PlanAnswer = Literal["StartsNow", "Running", "Waits", "Finished"]
 class RunPlanStatus(Wire):
     """The answer. A Run that waits has causes; with a Reservation, also a start."""
 
-    answer: Annotated[
-        PlanAnswer, Meta(description="whether the Run would start now, runs, waits or is finished")
-    ]
+    answer: PlanAnswer
     phase: Phase
     message: Text = ""
-    width: Annotated[int, Meta(description="the GPUs that it has or would have now")] = 0
+    width: int = 0
     causes: Annotated[tuple[PlannedCause, ...], Meta(max_length=256)] = ()
     other_ways_to_pay: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
     leases: Annotated[tuple[PlannedLease, ...], Meta(max_length=4096)] = ()
@@ -143,7 +135,7 @@ class RunPlanStatus(Wire):
     cost: PlannedCost | None = None
     effects: Annotated[
         tuple[PlannedEffect, ...],
-        Meta(max_length=4096, description="of the whole plan, in the first RunPlan of a plan"),
+        Meta(max_length=4096),
     ] = ()
 
 

@@ -6,6 +6,7 @@ null.
 """
 
 import inspect
+from collections.abc import Callable
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -15,6 +16,7 @@ from msgspec import Meta
 from jobtree.api.schema.cel_rules import validations
 
 Schema = dict[str, Any]
+Describe = Callable[[type[msgspec.Struct], str], str]
 
 _BOUNDS = {
     str: {"min_length": "minLength", "max_length": "maxLength"},
@@ -24,16 +26,19 @@ _BOUNDS = {
 }
 
 
-def schema_of(annotation: Any, *, defaults: bool) -> Schema:  # noqa: ANN401  annotations have no common type
-    """Returns the schema of a type. With ``defaults``, for ``spec``, the server fills in defaults."""
+def schema_of(annotation: Any, *, defaults: bool, describe: Describe) -> Schema:  # noqa: ANN401  annotations have no common type
+    """Returns the schema of a type. With ``defaults``, for ``spec``, the server fills in defaults.
+
+    ``describe`` returns the meaning of a field of a struct.
+    """
     annotation, metas = _unwrap(annotation)
     origin = get_origin(annotation) or annotation
     if isinstance(origin, type) and issubclass(origin, msgspec.Struct):
-        schema = _object(origin, defaults=defaults)
+        schema = _object(origin, defaults=defaults, describe=describe)
     elif origin is tuple:
-        schema = _array(get_args(annotation)[0], defaults=defaults)
+        schema = _array(get_args(annotation)[0], defaults=defaults, describe=describe)
     elif origin is dict:
-        schema = _map(get_args(annotation)[1], defaults=defaults)
+        schema = _map(get_args(annotation)[1], defaults=defaults, describe=describe)
     elif origin is Literal:
         schema = {"type": "string", "enum": list(get_args(annotation))}
     else:
@@ -69,11 +74,13 @@ def _bound(schema: Schema, origin: Any, meta: Meta) -> None:  # noqa: ANN401
     schema.update(meta.extra_json_schema or {})
 
 
-def _object(kind: type[msgspec.Struct], *, defaults: bool) -> Schema:
+def _object(kind: type[msgspec.Struct], *, defaults: bool, describe: Describe) -> Schema:
     properties: Schema = {}
     required = []
     for field in msgspec.structs.fields(kind):
-        property_schema = schema_of(field.type, defaults=defaults)
+        property_schema = schema_of(field.type, defaults=defaults, describe=describe)
+        format_of_value = property_schema.get("description", "")
+        property_schema["description"] = f"{describe(kind, field.encode_name)} {format_of_value}".rstrip()
         if field.required:
             required.append(field.encode_name)
         elif defaults:
@@ -101,8 +108,8 @@ def _described(kind: type) -> Schema:
     return {"description": inspect.cleandoc(text)} if text else {}
 
 
-def _array(item: Any, *, defaults: bool) -> Schema:  # noqa: ANN401
-    items = schema_of(item, defaults=defaults)
+def _array(item: Any, *, defaults: bool, describe: Describe) -> Schema:  # noqa: ANN401
+    items = schema_of(item, defaults=defaults, describe=describe)
     key = next((key for key in ("name", "type") if key in items.get("required", ())), None)
     if items["type"] == "object" and key:
         merged = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
@@ -110,7 +117,7 @@ def _array(item: Any, *, defaults: bool) -> Schema:  # noqa: ANN401
     return {"type": "array", "x-kubernetes-list-type": "atomic", "items": items}
 
 
-def _map(value: Any, *, defaults: bool) -> Schema:  # noqa: ANN401
+def _map(value: Any, *, defaults: bool, describe: Describe) -> Schema:  # noqa: ANN401
     if value is Any:
         return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    return {"type": "object", "additionalProperties": schema_of(value, defaults=defaults)}
+    return {"type": "object", "additionalProperties": schema_of(value, defaults=defaults, describe=describe)}

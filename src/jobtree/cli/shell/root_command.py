@@ -44,6 +44,7 @@ SUMMARIES = {
     "audit": "Check the invariants, and that pods match their leases.",
     "check": "Check the invariants, and an archive if one is named.",
     "simulate": "Replay a trace of jobs, as it was or with changes.",
+    "schema": "Print the JSON schema of a kind, for editors.",
     "completion": "Print the completion script of a shell.",
     "version": "Print the version.",
 }
