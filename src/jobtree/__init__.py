@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         NotFoundError as NotFoundError,
         RefusedError as RefusedError,
         RunEndedError as RunEndedError,
+        WaitError as WaitError,
         WaitTimeoutError as WaitTimeoutError,
     )
     from jobtree.client.library import (
@@ -53,7 +54,7 @@ NAMES = {
     "client.clusters": ("ClusterClient", "SimulatedClusterClient"),
     "client.errors": (
         *("ArgumentError", "ConflictError", "CredentialsError", "ForbiddenError", "NoAnswerError"),
-        *("NotFoundError", "RefusedError", "RunEndedError", "WaitTimeoutError"),
+        *("NotFoundError", "RefusedError", "RunEndedError", "WaitError", "WaitTimeoutError"),
     ),
     "client.library": (
         *("budgets", "cluster", "leases", "plan", "reservations", "run", "runs", "sample_cluster"),

@@ -62,8 +62,8 @@ class ForbiddenError(RefusedError):
     """The user lacks a right."""
 
 
-class WaitTimeoutError(JobtreeError, TimeoutError):
-    """The Run did not reach a phase in time. ``phase`` is the one that it has, ``until`` the wanted one."""
+class WaitError(JobtreeError):
+    """The Run did not reach the phase ``until``. ``phase`` is that which it has; empty: it was deleted."""
 
     exit_code = 1
 
@@ -74,13 +74,9 @@ class WaitTimeoutError(JobtreeError, TimeoutError):
         self.until = until
 
 
-class RunEndedError(JobtreeError):
-    """The Run ended, so it will not reach the phase ``until``. ``phase`` is empty if it was deleted."""
+class WaitTimeoutError(WaitError, TimeoutError):
+    """The Run did not reach a phase in time."""
 
-    exit_code = 1
 
-    def __init__(self, message: str, run: str, phase: str, until: str) -> None:
-        super().__init__(message)
-        self.run = run
-        self.phase = phase
-        self.until = until
+class RunEndedError(WaitError):
+    """The Run failed or was deleted, so it will not reach the phase."""

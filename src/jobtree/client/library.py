@@ -4,24 +4,23 @@ Without such a block it is the state file that ``JOBTREE_STATE`` names, else the
 in the command line.
 """
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
+from functools import wraps
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
-from jobtree.client.answers.fleet_rows import EnvelopeRow, ReservationRow
-from jobtree.client.answers.lease_rows import LeaseRow
-from jobtree.client.answers.rows import Rows
-from jobtree.client.answers.timeline import Timeline
 from jobtree.client.backends.current_backend import current_backend, open_backend
 from jobtree.client.backends.simulated_backend import SimulatedBackend
-from jobtree.client.clusters import ClusterClient, Described, SimulatedClusterClient
+from jobtree.client.clusters import ClusterClient, SimulatedClusterClient
 from jobtree.client.lottery.record_proof import Verification, verify_record
-from jobtree.client.plans.plan_result import PlanResult
-from jobtree.client.run import Run
 from jobtree.client.source.live_cluster import ClusterName
 from jobtree.client.source.sample_cluster import starting_cluster
 from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
 from jobtree.snapshot.state_file import StateFile
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @overload
@@ -61,55 +60,27 @@ def current_cluster() -> ClusterClient:
     return client_of(current_backend())
 
 
-def run(name: str) -> Run:
-    """Returns a Run by its name or ``namespace/name``. Raises NotFoundError."""
-    return current_cluster().run(name)
+def on_current_cluster(method: Callable[Concatenate[ClusterClient, P], T]) -> Callable[P, T]:
+    """Returns a method of clusters as a function that works on the current one."""
+
+    @wraps(method)
+    def function(*arguments: P.args, **options: P.kwargs) -> T:
+        return method(current_cluster(), *arguments, **options)
+
+    signature = inspect.signature(method)
+    _, *parameters = signature.parameters.values()
+    setattr(function, "__signature__", signature.replace(parameters=parameters))  # noqa: B010  what help() shows
+    return function
 
 
-def runs(owner: str | None = None, *, namespace: str = "", phase: str | None = None) -> Rows[Run]:
-    """Returns the Runs of a team and of teams below it, of a namespace, in a phase; by default all."""
-    return current_cluster().runs(owner, namespace=namespace, phase=phase)
-
-
-def budgets(owner: str | None = None) -> Rows[EnvelopeRow]:
-    """Returns the use of each envelope and cap of a team and of teams below it; by default of all."""
-    return current_cluster().budgets(owner)
-
-
-def reservations(*, namespace: str = "", ended: bool = False) -> Rows[ReservationRow]:
-    """Returns promised starts, earliest first; with ``ended``, also those that are over."""
-    return current_cluster().reservations(namespace=namespace, ended=ended)
-
-
-def leases(
-    run: str | None = None,
-    *,
-    owner: str | None = None,
-    since: str | None = None,
-    until: str | None = None,
-    only_open: bool = False,
-) -> Rows[LeaseRow]:
-    """Returns leases, oldest first: of a Run, of a team and of teams below it, in a period.
-
-    ``since`` and ``until`` are days (``"2026-02-01"``) or times (``"2026-02-01T09:00:00Z"``). With one of
-    them archived leases are read as well; ``warnings`` of the result names what could not be read.
-    """
-    return current_cluster().leases(run, owner=owner, since=since, until=until, only_open=only_open)
-
-
-def plan(*runs: Described) -> PlanResult:
-    """Plans as if these Runs were created now, all together; a name is a Run that exists."""
-    return current_cluster().plan(*runs)
-
-
-def submit(*runs: Run | Mapping[str, Any], replace: bool = False) -> list[Run]:
-    """Creates Runs, all of them or none; manifests of Budgets and Nodes as dicts as well."""
-    return current_cluster().submit(*runs, replace=replace)
-
-
-def timeline(next: str = "8h") -> Timeline:  # noqa: A002  as in the command line
-    """Returns the coming hours of each domain: which Runs have GPUs, and which GPUs are promised."""
-    return current_cluster().timeline(next)
+run = on_current_cluster(ClusterClient.run)
+runs = on_current_cluster(ClusterClient.runs)
+budgets = on_current_cluster(ClusterClient.budgets)
+reservations = on_current_cluster(ClusterClient.reservations)
+leases = on_current_cluster(ClusterClient.leases)
+plan = on_current_cluster(ClusterClient.plan)
+submit = on_current_cluster(ClusterClient.submit)
+timeline = on_current_cluster(ClusterClient.timeline)
 
 
 def verify(record: Mapping[str, Any]) -> Verification:
