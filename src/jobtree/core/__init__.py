@@ -145,7 +145,7 @@ if TYPE_CHECKING:
         run_status_is_ahead as run_status_is_ahead,
         sums_of as sums_of,
     )
-    from jobtree.core.runs.notice import kept_for_ms as kept_for_ms
+    from jobtree.core.runs.notice import immune_until as immune_until, kept_for_ms as kept_for_ms
     from jobtree.core.runs.run_allocation import (
         allocated_lease as allocated_lease,
         build_endings as build_endings,
@@ -188,7 +188,7 @@ _EXPORTS = {
         "Account CLASSES EnvelopeState FOREVER GPU_HOUR credits_used reported_amount usage_class"
     ),
     "runs.carried_usage": "budget_status_is_ahead run_status_is_ahead sums_of",
-    "runs.notice": "kept_for_ms",
+    "runs.notice": "immune_until kept_for_ms",
     "runs.run_allocation": (
         "allocated_lease build_endings endings_in_status lease_from_allocation leases_in_allocation"
     ),

@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import Meta
 
 from jobtree.api.kinds.lease import LeaseClass, Payer, Role
-from jobtree.api.kinds.reservation import Confidence, DomainShare, RemedyKind
-from jobtree.api.kinds.run import Phase
+from jobtree.api.kinds.reservation import Confidence, DomainShare, RemedyKind, Slip
+from jobtree.api.kinds.run import Phase, Risk
 from jobtree.api.schema.object_meta import GROUP, Wire
 from jobtree.api.schema.scalars import (
     Count,
@@ -101,6 +101,7 @@ class PlannedStart(Wire):
     funding_deficit_gpus: Count = 0
     conflict_set: Annotated[tuple[RunAtRisk, ...], Meta(max_length=1024)] = ()
     remedies: Annotated[tuple[PlannedRemedy, ...], Meta(max_length=64)] = ()
+    slips: Annotated[tuple[Slip, ...], Meta(max_length=1024)] = ()
 
 
 class PlannedCost(Wire):
@@ -132,6 +133,10 @@ class RunPlanStatus(Wire):
     other_ways_to_pay: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
     leases: Annotated[tuple[PlannedLease, ...], Meta(max_length=4096)] = ()
     reservation: PlannedStart | None = None
+    immune_until: Time | None = None
+    ends_by: Time | None = None
+    risks: Annotated[tuple[Risk, ...], Meta(max_length=64)] = ()
+    kill_probability: Decimal | None = None
     cost: PlannedCost | None = None
     effects: Annotated[
         tuple[PlannedEffect, ...],

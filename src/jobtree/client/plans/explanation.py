@@ -41,7 +41,7 @@ class Explanation:
     @property
     def plan(self) -> RunPlan:
         """Why it waits and what would help, or its slots and payers; its promise."""
-        return run_plan(self.world, self.state, started=False)
+        return run_plan(self.world, self.state, self.body)
 
     @property
     def risks(self) -> list[RiskEntry]:

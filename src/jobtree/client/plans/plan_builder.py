@@ -1,9 +1,13 @@
 """Builds a RunPlan from a planned cluster: why a Run waits, or where it runs and who pays."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
 
 from jobtree.api.kinds.lease import Payer
-from jobtree.api.kinds.reservation import DomainShare
+from jobtree.api.kinds.reservation import DomainShare, Slip
+from jobtree.api.kinds.run import Risk
 from jobtree.api.kinds.run_plan import (
     PlanAnswer,
     PlannedCause,
@@ -33,6 +37,7 @@ from jobtree.core import (
     World,
     confidence_of,
     firm_start,
+    immune_until,
     owners_counted_on,
     phase_of,
     reservation_forecast,
@@ -41,8 +46,16 @@ from jobtree.core import (
 from jobtree.messages.run_events import Event
 
 
-def run_plan(world: World, run: RunState, started: bool, effects: Iterable[Event] = ()) -> RunPlan:  # noqa: FBT001
-    """Returns the plan of a Run; ``started`` is true if this plan starts it."""
+def run_plan(
+    world: World,
+    run: RunState,
+    body: Mapping[str, Any],
+    *,
+    started: bool = False,
+    effects: Iterable[Event] = (),
+) -> RunPlan:
+    """Returns the plan of a Run with its object; ``started`` is true if this plan starts it."""
+    told = body.get("status") or {}
     waits = run.waiting and not run.is_tree
     status = RunPlanStatus(
         answer=answer_of(world, run, started),
@@ -53,6 +66,10 @@ def run_plan(world: World, run: RunState, started: bool, effects: Iterable[Event
         other_ways_to_pay=tuple(further_funding(world, run)) if waits else (),
         leases=tuple(map(planned_lease, sorted(run.leases.values(), key=lease_order))),
         reservation=planned_start(world, run, run.promise) if run.promise else None,
+        immune_until=time_text(immune_until(world.policy, run, world.now) if run.since is not None else None),
+        ends_by=time_text(run.known_end),
+        risks=msgspec.convert(told.get("risk") or [], tuple[Risk, ...]),
+        kill_probability=told.get("killProbability"),
         cost=planned_cost(world, run),
         effects=tuple(effect(world, event) for event in effects),
     )
@@ -129,6 +146,10 @@ def planned_start(world: World, run: RunState, promise: Promise) -> PlannedStart
             for other in forecast.conflict_set()
         ),
         remedies=tuple(planned_remedy(world, remedy) for remedy in forecast.remedies),
+        slips=tuple(
+            Slip(reason=slip.reason, from_=time_text(slip.before), to=time_text(slip.after))
+            for slip in promise.slips
+        ),
     )
 
 

@@ -47,10 +47,17 @@ class PlanResult:
     @cached_property
     def runs(self) -> tuple[RunPlan, ...]:
         """A RunPlan for each Run. The first one has the effects on other Runs."""
-        world = self.cluster.world
+        self.cluster.documents()  # updates the status of all objects
+        world, objects = self.cluster.world, self.cluster.objects
         return tuple(
-            run_plan(world, run, run.key in self.started, self.other_events if first else ())
-            for first, run in zip([True] + [False] * len(self.states), self.states, strict=False)
+            run_plan(
+                world,
+                run,
+                objects.get(("Run", *run.key)) or {},
+                started=run.key in self.started,
+                effects=() if number else self.other_events,
+            )
+            for number, run in enumerate(self.states)
         )
 
     @property

@@ -75,6 +75,20 @@ def test_run_plan_has_slots_payers_and_cost(cli: CliRunner) -> None:
     assert answer["status"]["cost"] == {"gpuHours": "12", "credits": "12"}
 
 
+def test_run_plan_has_immunity_end_and_risks_of_a_running_run(cli: CliRunner) -> None:
+    """R4, F7, R11: what the Run is told, in its status and in lines, is there as fields."""
+    cli.write_cluster(*nodes(2), budget("lab", envelope(8)), budget("rich", envelope(16)))
+    cli.submit(run("drawn", runtime={"maxDuration": "9h"}))
+    cli.submit(run("large", gpus=16, owner="org:rich"))
+    listed = cli.runs("plan", "drawn", "-o", "json").json()["items"]
+    status = next(body["status"] for body in listed if body["kind"] == "RunPlan")
+    told = next(body["status"] for body in listed if body["kind"] == "Run")
+    assert status["endsBy"] == "2026-01-05T18:00:00Z"
+    assert status["immuneUntil"] == "2026-01-05T11:00:00Z"
+    assert status["risks"] == told["risk"]
+    assert status["killProbability"] == told["killProbability"] == "1"
+
+
 def test_run_plan_names_runs_at_risk_by_uid_and_effects_on_others(cli: CliRunner) -> None:
     cli.write_cluster(*nodes(1), budget("lab", envelope(8)))
     guest_run = run("guest", owner="org:poor", funding={"allowOpportunistic": True})

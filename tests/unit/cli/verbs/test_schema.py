@@ -57,7 +57,7 @@ def test_plan_prints_what_its_schema_says(cli: CliRunner) -> None:
     status = schema["properties"]["status"]
     assert set(status["properties"]) == {
         *("answer", "phase", "message", "width", "causes", "otherWaysToPay", "leases"),
-        *("reservation", "cost", "effects"),
+        *("reservation", "immuneUntil", "endsBy", "risks", "killProbability", "cost", "effects"),
     }
     assert set(status["properties"]["causes"]["items"]["properties"]) == {
         *("reason", "message", "where", "have", "need", "remedies"),
