@@ -1,10 +1,12 @@
 """``logs`` and ``pods`` on real nodes."""
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+import jobtree
 from tests.live.cli.kubectl_user import KubectlUser
 from tests.live.cluster.rbac import bind_role
 from tests.live.cluster.server_process import wait_until
@@ -89,3 +91,19 @@ def test_logs_follows_the_output_of_a_rank(real_nodes: RealNodes, researcher: Ku
             assert process.stdout.readline() == "done\n"
         finally:
             process.kill()
+
+
+def test_library_follows_the_log_of_a_rank(researcher: KubectlUser) -> None:
+    with jobtree.cluster(kubeconfig=str(researcher.kubeconfig)) as cluster:
+        run = cluster.run("talk")
+        assert next(run.logs()) == "rank 0 of 2"
+        assert next(run.logs(1, follow=True)) == "rank 1 of 2"
+        with pytest.raises(jobtree.NotFoundError, match="its ranks are 0 to 1"):
+            next(run.logs(7))
+
+        async def first_line() -> str:
+            async for line in jobtree.aio.AsyncRun(run).logs(1, follow=True):
+                return line
+            return ""
+
+        assert asyncio.run(first_line()) == "rank 1 of 2"
