@@ -6,9 +6,15 @@ import sys
 import click
 
 from jobtree.api.schema.problems import InputError
-from jobtree.manager.log import Log
-from jobtree.manager.process.manager_process import ManagerProcess
-from jobtree.manager.settings import ManagerSettings, read_settings
+
+try:
+    from jobtree.manager.log import Log
+    from jobtree.manager.process.manager_process import ManagerProcess
+    from jobtree.manager.settings import ManagerSettings, read_settings
+except ModuleNotFoundError as missing:
+    sys.exit(
+        f"error: {missing.name} is not installed: the manager needs the extra, pip install 'jobtree[manager]'"
+    )
 
 
 def main() -> int:

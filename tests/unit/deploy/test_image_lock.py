@@ -1,6 +1,8 @@
 """The lock file of the image has the dependencies of the package, in the versions that were tested."""
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -41,3 +43,12 @@ def test_only_the_manager_imports_what_its_extra_adds() -> None:
         path for path in SOURCE.rglob("*.py") if "async_transport" in path.read_text(encoding="utf-8")
     ]
     assert {path.relative_to(SOURCE).parts[0] for path in importers} == {"manager"}
+
+
+def test_manager_without_its_extra_says_what_to_install() -> None:
+    start = "runpy.run_module('jobtree.manager', run_name='__main__')"
+    program = f"import runpy, sys; sys.modules['aiohttp'] = None; {start}"
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert process.returncode == 1
+    assert process.stderr.startswith("error: aiohttp is not installed: ")
+    assert "jobtree[manager]" in process.stderr
