@@ -170,7 +170,8 @@ class Run:
         """Waits until it runs, is Completed, or is Finished (Completed or Failed).
 
         ``timeout`` is in seconds, or a duration such as ``"2h"``. Raises WaitTimeoutError when it is over and
-        RunEndedError if the Run failed or was deleted. On a simulated cluster the clock moves meanwhile.
+        RunEndedError if the Run failed or was deleted. On a simulated cluster the clock moves meanwhile, for
+        30 days at most.
         Another thread may set ``stop`` to end the wait.
         """
         if until not in REACHED:
@@ -186,7 +187,8 @@ class Run:
         if phase in FINISHED:
             message = body["status"].get("message", "")
             raise RunEndedError(f"{self._title()} is {phase}: {message}", self._title(), phase, until)
-        message = f"{self._title()} is {phase} and not {until} after {timeout}"
+        limit = f" after {timeout}" if timeout is not None else ""
+        message = f"{self._title()} is {phase} and not {until}{limit}"
         raise WaitTimeoutError(message, self._title(), phase, until)
 
     def _is_done(self, until: Until) -> Callable[[ObjectBody | None], bool]:

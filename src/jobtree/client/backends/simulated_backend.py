@@ -19,12 +19,12 @@ from jobtree.client.source.name_lookup import Names
 from jobtree.client.source.object_creation import create_in_cluster
 from jobtree.client.source.simulated_width import set_desired_width
 from jobtree.client.source.stage_rules import refuse_stage
-from jobtree.core import RunKey
+from jobtree.core import RunKey, phase_of
 from jobtree.messages.run_events import Event
 from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
 from jobtree.snapshot.state_file import StateFile
 
-LONGEST_WAIT = 365 * DAY
+LONGEST_WAIT = 30 * DAY  # of a wait without a limit: a Run that cannot start would never end it
 NO_PODS = "a simulated cluster has no pods and no logs"
 
 
@@ -120,20 +120,23 @@ class SimulatedBackend(Backend):
         stop: threading.Event = NEVER,
     ) -> ObjectBody | None:
         """Moves the clock until the Run is done: in a simulation nothing happens by itself."""
-        if is_done(self._found(run_key)):
-            return self._found(run_key)
+        body = self._found(run_key)
+        if is_done(body):
+            return body
         with self.edit() as cluster:
             end = cluster.now + (LONGEST_WAIT if seconds is None else int(seconds * SECOND))
-            body = run_body(cluster, run_key) if run_key in cluster.world.runs else None
-            while not is_done(body) and not stop.is_set():
-                at = cluster.next_instant()
+            before = None
+            while not stop.is_set():
+                phase = phase_now(cluster, run_key)
+                if phase != before and is_done(body := run_body(cluster, run_key) if phase else None):
+                    return body
+                before, at = phase, cluster.next_instant()
                 if at is None or at > end:
-                    if seconds is not None:
-                        cluster.advance(end)
                     break
                 cluster.advance(at)
-                body = run_body(cluster, run_key) if run_key in cluster.world.runs else None
-            return body
+            if seconds is not None and not stop.is_set():
+                cluster.advance(end)
+            return run_body(cluster, run_key) if run_key in cluster.world.runs else None
 
     def _found(self, run_key: RunKey) -> ObjectBody | None:
         try:
@@ -150,6 +153,12 @@ class SimulatedBackend(Backend):
 
     def archived(self, since: int) -> ArchivedLeases:  # noqa: ARG002  the file names no archive
         return NOTHING_ARCHIVED
+
+
+def phase_now(cluster: SimulatedCluster, run_key: RunKey) -> str:
+    """Returns the phase of a Run without building its status; empty if it is gone."""
+    run = cluster.world.runs.get(run_key)
+    return phase_of(cluster.world, run) if run is not None else ""
 
 
 def run_body(cluster: SimulatedCluster, run_key: RunKey) -> ObjectBody:
