@@ -71,7 +71,9 @@ def assert_order_of_arrival_changes_nothing(cluster: CheckedCluster, *dice: Rand
 def rebuilt_world(cluster: CheckedCluster, dice: Random | None = None) -> World:
     """Returns a world that reads all objects, kind by kind or in random order, and Reservations last."""
     present = cluster.lab.world
-    world = World(present.policy, present.now)
+    world = World(present.policy, present.now - 1)
+    world.timers.schedule_sweep(present.now if present.sweep_due else None)
+    world.advance_clock(present.now)  # a sweep was due by now, as in the present world (R14)
     world.lottery_key = present.lottery_key
     objects = objects_of(cluster)
     if dice:
