@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
+from jobtree.api.kinds.policy import Policy
 from jobtree.core.runs.run_state import RunState
-from tests.property.checked_cluster import Check, CheckedCluster, no_check
+from tests.property.checked_cluster import PRICED, Check, CheckedCluster, no_check
 from tests.property.random_histories import (
     OWNERS,
     WAITS,
@@ -26,9 +27,14 @@ class HistoryPlayer(CheckedCluster):
         fleet: Sequence[FleetNode] | None = None,
         before_plan: Check = no_check,
         after_plan: Check = no_check,
+        policy: Policy = PRICED,
     ) -> None:
         super().__init__(
-            fleet or history.fleet, history.budgets, before_plan=before_plan, after_plan=after_plan
+            fleet or history.fleet,
+            history.budgets,
+            before_plan=before_plan,
+            after_plan=after_plan,
+            policy=policy,
         )
         self.history = history
 

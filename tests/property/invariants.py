@@ -289,8 +289,10 @@ def promises_are_kept(cluster: CheckedCluster, known: dict[tuple[RunKey, int], P
         later = before.at is not None and (promise.at is None or promise.at > before.at)
         if later and promise.slips == before.slips:
             yield f"{promise.name} moved from {before.at} to {promise.at} without a slip"
-        undated = before.at is None or any(slip.after is None for slip in promise.slips)
-        if before.commitment != promise.commitment or (before.made_at != promise.made_at and not undated):
+        behind = any(slip.after is None or slip.reason == Reason.OWNER_NEEDS for slip in promise.slips)
+        if before.commitment != promise.commitment or (
+            before.made_at != promise.made_at and not behind and before.at is not None
+        ):
             yield f"{promise.name} was made again"
         known[key, promise.number] = promise
 

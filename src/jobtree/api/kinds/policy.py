@@ -67,6 +67,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     restart_cost_ms: int = 5 * MINUTE
     keep_idle_ms: int = 8 * HOUR
     sweep_ms: int = 5 * MINUTE
+    promise_depth: int = 1000
     max_grace_ms: int = 5 * MINUTE
     node_grace_ms: int = 2 * MINUTE
     default_template: PodTemplate | None = None
@@ -82,6 +83,9 @@ Price = Annotated[
     Annotated[int, Meta(ge=0, le=999_999)] | Rate,
     Meta(description='credits for a GPU-hour, such as 3 or "2.5"'),
 ]
+
+
+Depth = Annotated[int, Meta(ge=1, le=1_000_000, description="a whole number of at least 1, such as 1000")]
 
 
 class BeaconSpec(Wire):
@@ -107,6 +111,7 @@ class PolicySpec(Wire):
     restart_cost: Duration = "5m"
     keep_idle: Duration = "8h"
     sweep: Duration = "5m"
+    promise_depth: Depth = 1000
     max_grace: Duration = "5m"
     node_grace: Duration = "2m"
     default_template: PodTemplate | None = None
@@ -167,6 +172,7 @@ def build_policy(spec: PolicySpec, where: str) -> Policy:
         restart_cost_ms=parse_duration(spec.restart_cost),
         keep_idle_ms=parse_duration(spec.keep_idle),
         sweep_ms=parse_duration(spec.sweep),
+        promise_depth=spec.promise_depth,
         max_grace_ms=parse_duration(spec.max_grace),
         node_grace_ms=parse_duration(spec.node_grace),
         default_template=spec.default_template,

@@ -83,6 +83,13 @@ class ExpectedStart(Wire):
     p90: Time
 
 
+class Place(Wire):
+    """The place of the Run among the funded Runs that wait for its flavor, in creation order."""
+
+    number: Count
+    of: Count
+
+
 class FirstExpectedStart(Wire):
     """The first expected start of the Run and its actual start, from which later forecasts are calibrated."""
 
@@ -102,6 +109,7 @@ class Forecast(Wire):
     confidence: Confidence | None = None
     conditional_on: Annotated[tuple[Owner, ...], Meta(max_length=MAX_OWNERS)] = ()
     expected_start: ExpectedStart | None = None
+    place: Place | None = None
 
 
 class Slip(Wire):
@@ -152,6 +160,7 @@ class Terms(Wire):
     turn: Count = 0  # orders promises that were made at the same instant
     recalls: Annotated[tuple[RecalledRun, ...], Meta(max_length=1024)] = ()  # that stop for this start
     idle: IdleUsage | None = None
+    beyond_depth: bool = False  # too many Runs wait before it: it has no date yet, and holds nothing
     released_budget: bool = False  # so much of it was left idle that it is kept no longer
 
 

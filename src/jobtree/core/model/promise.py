@@ -61,6 +61,7 @@ class Promise(msgspec.Struct, frozen=True):
     named_after: str = ""  # name of the Run in the Reservation's name: the tree, where stages start together
     sequence: int = 0  # orders promises that are made at the same instant
     held: bool = False  # its Run runs early in its slice: there its leases count, until the promise would end
+    beyond_depth: bool = False  # too many funded Runs wait before it: it has no date and holds nothing (R13)
     keeps_budget: bool = True  # without a date: until too much was left idle for it (C12)
 
     @property

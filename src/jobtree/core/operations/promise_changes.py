@@ -46,6 +46,25 @@ def make_promise(trial: Trial, run: RunState, pod_size: int, payers: PayerKeys |
     return promise
 
 
+def promise_place(trial: Trial, run: RunState, pod_size: int) -> bool:
+    """Gives the Run a Reservation without a date if too many funded Runs wait before it (R13).
+
+    It holds nothing. A Run that nothing known will make fundable is told so instead, at any place.
+    """
+    world = trial.world
+    if not world.is_beyond_depth(run) or not payable_ever(world, run, pod_size):
+        return False
+    promise = without_date(run, empty_promise(world, run, pod_size, run, run.reservations_made + 1))
+    trial.begin_action("Reserve", run, world.now, Cause(Reason.RESERVED, promise.name), promise=promise)
+    return True
+
+
+def without_date(run: RunState, promise: Promise) -> Promise:
+    """The promise of a Run that waits beyond the depth, at its present least width."""
+    width = run.shape.min if run.shape else 0
+    return msgspec.structs.replace(promise, width=width, beyond_depth=True)
+
+
 def empty_promise(world: World, run: RunState, pod_size: int, named_run: RunState, number: int) -> Promise:
     """A promise without a date. Its Reservation is named after ``named_run``."""
     nonce = nonce_for(world.lottery_key, named_run.uid, number)
@@ -126,6 +145,7 @@ def with_option(world: World, run: RunState, promise: Promise, option: StartOpti
     if option is None:
         return msgspec.structs.replace(
             promise,
+            beyond_depth=False,
             at=None,
             disruption=NO_DISRUPTION,
             width=shape.min,
@@ -149,6 +169,7 @@ def with_option(world: World, run: RunState, promise: Promise, option: StartOpti
         end=None if shape.max_duration is None else option.at + shape.max_duration,
         immune_until=option.at + immunity_ms(world.policy, run.lotteries_lost),
         window_aligned=option.window_aligned,
+        beyond_depth=False,
         keeps_budget=True,
         recalls=option.recalls,
         held=False,
@@ -181,6 +202,9 @@ def search_start_again(trial: Trial, run: RunState, reason: Reason, not_before: 
     """Searches another start for a Run with a promise and moves the promise to it; an edit costs its rank."""
     world, before = trial.world, run.promise
     assert before is not None
+    if before.beyond_depth and world.is_beyond_depth(run):
+        replace_promise(trial, run, before, without_date(run, before), reason)
+        return
     if before.at is not None:
         trial.begin_action("Withdraw", run, world.now, Cause(reason, before.name))
         if reason is Reason.EDITED:
@@ -222,6 +246,9 @@ def find_date(trial: Trial, run: RunState, pod_size: int, payers: PayerKeys | No
         trial.begin_action("Move", run, world.now, Cause(Reason.RESERVED, before.name), promise=after)
         if broken_reason(world, run) is not None:
             trial.rollback(checkpoint)
+            if before.beyond_depth:
+                after = with_option(world, run, undated, None)
+                replace_promise(trial, run, before, after, Reason.RESERVED)
     return after.at is not None
 
 
@@ -293,8 +320,8 @@ def stop_keeping_budget(trial: Trial, run: RunState, at: int) -> None:
 
 
 def is_improvement(before: Promise, after: Promise) -> bool:
-    """Whether a promise without a date has one now, or reserves budget now that it did not reserve before."""
-    return after.at is not None or (bool(after.funding) and not before.funding)
+    """Whether a promise has a date now, or reserves budget, or has moved up (R13), and did not before."""
+    return after.at is not None or before.beyond_depth or (bool(after.funding) and not before.funding)
 
 
 def replace_payers(trial: Trial, run: RunState) -> bool:

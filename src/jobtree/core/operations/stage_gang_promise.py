@@ -13,11 +13,13 @@ from jobtree.core.operations.promise_changes import (
     empty_promise,
     is_improvement,
     ordered_behind_all,
+    payable_ever,
     replace_promise,
     search_from,
     search_start,
     search_start_again,
     with_option,
+    without_date,
 )
 from jobtree.core.operations.trial import Trial
 from jobtree.core.runs.run_state import RunState
@@ -45,6 +47,17 @@ def make_gang_promise(trial: Trial, members: Sequence[RunState]) -> None:
     """Makes one promise for all members, behind all that exist: the first instant that suits each."""
     gpu_members = by_width(members)
     find_common_instant(trial, gpu_members, empty_gang_promises(trial, gpu_members), None)
+
+
+def promise_gang_place(trial: Trial, leader: RunState, members: Sequence[RunState]) -> bool:
+    """Gives the gang a Reservation without a date if too many funded Runs wait before its leader (R13)."""
+    world, gpu_members = trial.world, by_width(members)
+    funded = (payable_ever(world, member, member_pod_size(trial, member)) for member in gpu_members)
+    if not world.is_beyond_depth(leader) or not all(funded):
+        return False
+    for member, promise in zip(gpu_members, empty_gang_promises(trial, gpu_members), strict=True):
+        record_promise(trial, member, promise, without_date(member, promise), None)
+    return True
 
 
 def by_width(members: Iterable[RunState]) -> list[RunState]:
@@ -159,6 +172,10 @@ def search_gang_start_again(trial: Trial, run: RunState, reason: Reason, not_bef
     """Searches another start for the whole gang, its members in the order of their precedence."""
     promised = members_by_precedence(trial.world.run_graph.members(run))
     before, members = [promise for promise, _ in promised], [member for _, member in promised]
+    if all(promise.beyond_depth and trial.world.is_beyond_depth(member) for promise, member in promised):
+        for promise, member in promised:
+            replace_promise(trial, member, promise, without_date(member, promise), reason)
+        return
     for promise, member in promised:
         trial.begin_action("Withdraw", member, trial.world.now, Cause(reason, promise.name))
     if reason is Reason.EDITED:

@@ -16,7 +16,12 @@ from jobtree.core.model.widest_width import TRIED_IN_ORDER, widest_width
 from jobtree.core.operations.family_promises import promise_before_family, start_before_family
 from jobtree.core.operations.gang_layout import GangLayout
 from jobtree.core.operations.payer_changes import repay_opportunistic
-from jobtree.core.operations.promise_changes import empty_promise, find_date, make_promise
+from jobtree.core.operations.promise_changes import (
+    empty_promise,
+    find_date,
+    make_promise,
+    promise_place,
+)
 from jobtree.core.operations.reclaim import provisional_gpus, recallable_leases
 from jobtree.core.operations.trial import Trial
 from jobtree.core.planning.recall_notice import is_preferred, promise_after_recall, recall_options
@@ -104,6 +109,8 @@ def make_best_promise(trial: Trial, run: RunState, shape: GangShape, pod_size: i
 
     Returns whether promises of the family moved for it.
     """
+    if promise_place(trial, run, pod_size):
+        return False
     checkpoint = trial.checkpoint()
     start = StartAttempt(trial, run, shape.min, pod_size, after_notice=True)
     options = recall_options(trial, [run], start.recall)

@@ -229,7 +229,7 @@ class AdmissionPrefilter:
     def is_known_dateless(self, run: RunState) -> bool:
         """Whether no date was found for another Run like it, with an earlier precedence (C12)."""
         promise = run.promise
-        if promise is None or run.gang or run.quotas:
+        if promise is None or promise.beyond_depth or run.gang or run.quotas:
             return False
         first_precedence = self._dateless.get(date_signature(run, promise))
         return first_precedence is not None and first_precedence < promise.precedence

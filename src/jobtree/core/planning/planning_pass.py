@@ -313,7 +313,7 @@ def admit_queue(trial: Trial) -> tuple[dict[RunKey, Verdict], tuple[RunKey, ...]
         changed, orders, late_orders = False, deque[CreationOrder](), list[CreationOrder]()
         if world.queue:
             prefilter = AdmissionPrefilter(world)
-            world.run_queue.begin_round()
+            world.run_queue.begin_round(world.policy.promise_depth)
             orders.extend(world.run_queue.active_runs(prefilter.max_gpus_for))
         while orders or late_orders:
             is_late = late_orders and (not orders or late_orders[0] < orders[0])

@@ -26,6 +26,7 @@ from jobtree.core.operations.stage_gang_promise import (
     find_gang_date,
     make_gang_promise,
     member_pod_size,
+    promise_gang_place,
 )
 from jobtree.core.operations.trial import Trial
 from jobtree.core.planning.admission import refusal_causes
@@ -53,7 +54,8 @@ def admit_gang(trial: Trial, run: RunState) -> Verdict | None:
             return None
     verdict = gang_verdict(trial, run, members)
     if run.promise is None:
-        make_best_gang_promise(trial, run, members)
+        if not promise_gang_place(trial, run, members):
+            make_best_gang_promise(trial, run, members)
     elif any(trial.world.should_search_date(member) for member in members):
         find_gang_date(trial, members)
     return verdict

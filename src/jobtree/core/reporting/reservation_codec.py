@@ -123,6 +123,7 @@ def promise_terms(world: World, promise: Promise) -> wire.Terms:
         ),
         idle=idle_budget_object(world, promise),
         released_budget=not promise.keeps_budget,
+        beyond_depth=promise.beyond_depth,
     )
 
 
@@ -172,7 +173,14 @@ def forecast_object(
         expected_start=None
         if expected is None
         else wire.ExpectedStart(p50=format_time(expected.p50), p90=format_time(expected.p90)),
+        place=place_object(world, world.runs[promise.run_key]),
     )
+
+
+def place_object(world: World, run: RunState) -> wire.Place | None:
+    """Returns the place of a waiting Run in line; None if nothing known will make it fundable (R13)."""
+    place = world.run_queue.line.place(run)
+    return None if place is None else wire.Place(number=place.number, of=place.of)
 
 
 def slip_to_wire(slip: PromiseSlip) -> wire.Slip:
@@ -225,6 +233,7 @@ def promise_from_reservation(reservation: wire.Reservation, run: RunState, stage
         end=None if at is None or duration is None else at + duration,
         immune_until=parse_time(terms.firm_until) if terms and terms.firm_until else 0,
         sequence=terms.turn if terms else 0,
+        beyond_depth=bool(terms and terms.beyond_depth),
         keeps_budget=not (terms and terms.released_budget),
         named_after=spec.run_ref.name,
         recalls=tuple(

@@ -174,6 +174,8 @@ def undated_forecast(world: World, run: RunState, promise: Promise) -> Reservati
     terms = (world, run, shape.min, promise.pod_size, world.now, promise.precedence)
     payers = payers_with_room(world, run, promise.pod_size)
     split, lacking = funding_at(*terms, only=payers)
+    if promise.beyond_depth:
+        return ReservationForecast(0, lacking, (), {})  # it needs no remedy: it waits for its turn
     remedies: list[ForecastRemedy] = []
     if lacking:
         remedies += funding_remedies(world, run, split, lacking, payers)

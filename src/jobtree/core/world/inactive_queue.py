@@ -77,7 +77,8 @@ class InactiveQueue:
             return False
         if not run.waiting or run.verdict is None or run.verdict.phase != "Reserved":
             return False
-        if promise.at is None and run.quotas:
+        is_dateless = promise.at is None and not promise.beyond_depth
+        if is_dateless and run.quotas:
             return False  # what is left of a quota differs from tree to tree
         signature = WaitSignature(
             flavor=shape.flavor,
@@ -87,7 +88,7 @@ class InactiveQueue:
             pod_size=shape.pod_size(biggest_node),
             staying_pods=staying_pods(shape, biggest_node),
             biggest_node=biggest_node,
-            dateless=date_signature(run, promise) if promise.at is None else None,
+            dateless=date_signature(run, promise) if is_dateless else None,
         )
         self._runs[run.creation_order] = InactiveRun(signature, shape.min, promise.precedence)
         insort(self._by_need.setdefault(signature, []), (shape.min, run.creation_order))

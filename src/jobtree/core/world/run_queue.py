@@ -20,6 +20,7 @@ from jobtree.core.supply.fleet import Fleet
 from jobtree.core.world.inactive_queue import InactiveQueue, MaxGpus, ReconsideredUpTo, WaitSignature
 from jobtree.core.world.pending_changes import PendingChanges
 from jobtree.core.world.timers import TimerQueue, may_grow_at
+from jobtree.core.world.waiting_line import WaitingLine
 
 MaxGpusFor = Callable[[WaitSignature], MaxGpus]
 
@@ -35,6 +36,7 @@ class RunQueue:
         self.queue: list[CreationOrder] = []  # waiting Runs, and Runs with opportunistic GPUs
         self._active: dict[CreationOrder, None] = {}  # Runs of the queue that a pass must consider
         self._inactive = InactiveQueue()
+        self.line = WaitingLine()
         self._activated: list[RunState] = []  # Runs that were inactive when this pass began
         self._entered: set[CreationOrder] = set()  # Runs that entered the queue since this round began
         self._left: set[CreationOrder] = set()
@@ -57,9 +59,11 @@ class RunQueue:
             run.enter_queue()
             record_either(run.creation_order, self._left, self._entered)
             self._fleet.flavor(run.flavor).queue_checked_generation = -1
+        self.line.update(run)
         self.mark_active(run)
 
     def remove(self, run: RunState) -> None:
+        self.line.remove(run)
         if run.queued:
             del self.queue[bisect_left(self.queue, run.creation_order)]
             run.leave_queue()
@@ -94,10 +98,12 @@ class RunQueue:
         for run in activated:
             self.mark_inactive(run)
 
-    def begin_round(self) -> None:
+    def begin_round(self, promise_depth: int) -> None:
         """Begins a round: Runs that enter the queue from here on wait for the next one."""
         self._entered.clear()
         self._left.clear()
+        for order in list(self.line.moved_up(promise_depth)):
+            self.mark_active(self._runs[order[1:]])
 
     def active_runs(self, max_gpus: MaxGpusFor) -> list[CreationOrder]:
         """Returns the Runs that this round considers, in creation order."""

@@ -360,7 +360,7 @@ class World:
         self._schedule_sweep()
 
     def _schedule_sweep(self) -> None:
-        """Schedules a sweep at the next multiple of its interval, if Runs wait and anything has changed.
+        """Schedules a sweep at the next multiple of the interval, if Runs wait and anything has changed.
 
         A world that is loaded again cannot know that nothing has changed, and sweeps once more.
         """
@@ -406,11 +406,15 @@ class World:
         returns to one of the Run's payers. They are counted, and each search for a date records the count.
         """
         promise = run.promise
-        return (
-            promise is not None
-            and promise.at is None
-            and run.date_search_generation != self._date_generation_of(run)
-        )
+        if promise is None or promise.at is not None:
+            return False
+        if promise.beyond_depth:
+            return not self.is_beyond_depth(run)
+        return run.date_search_generation != self._date_generation_of(run)
+
+    def is_beyond_depth(self, run: RunState) -> bool:
+        """Whether so many funded Runs wait before this one that it gets no date yet (R13)."""
+        return self.run_queue.line.is_beyond(run, self.policy.promise_depth)
 
     def _date_generation_of(self, run: RunState) -> DateSearchGeneration:
         payers = payers_of_owner(self.budgets, run.owner, run.flavor, run.sponsors)

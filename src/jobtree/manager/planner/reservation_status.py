@@ -374,7 +374,8 @@ class ReservationPublisher:
         return (
             reservation is not None
             and reservation.spec == spec
-            and without_expected_start(reservation.status) == status
+            and without_estimates(reservation.status) == without_estimates(status)
+            and is_near(place_of(reservation.status), place_of(status))
         )
 
     # Reservations that are not needed any more
@@ -415,9 +416,20 @@ def by_date(run: RunState) -> tuple[int, int, int, int, CreationOrder]:
     return promise.at, made_at, sequence, creation_order[0], creation_order
 
 
-def without_expected_start(status: ReservationStatus) -> ReservationStatus:
-    """Returns a status without the expected start, which changes a little every minute."""
+def without_estimates(status: ReservationStatus) -> ReservationStatus:
+    """Returns a status without the expected start and the place, which change a little all the time."""
     if status.forecast is None:
         return status
-    forecast = msgspec.structs.replace(status.forecast, expected_start=None)
+    forecast = msgspec.structs.replace(status.forecast, expected_start=None, place=None)
     return msgspec.structs.replace(status, forecast=forecast)
+
+
+def place_of(status: ReservationStatus) -> int:
+    """Returns the place in line that a status shows; 0 if it shows none."""
+    place = status.forecast and status.forecast.place
+    return place.number if place else 0
+
+
+def is_near(written: int, present: int) -> bool:
+    """Whether a written place will do: it is written again once it has halved or doubled (R13)."""
+    return (written < 2 * present and present < 2 * written) or written == present

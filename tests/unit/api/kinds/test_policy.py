@@ -76,6 +76,14 @@ def test_policy_is_converted_to_integers() -> None:
             "  opportunisticRate: '2'",
             'spec.opportunisticRate: "2" is not allowed: must be at most 1, the rate of an active GPU',
         ),
+        (
+            "  promiseDepth: 0",
+            "spec.promiseDepth: 0 is not allowed: must be at least 1",
+        ),
+        (
+            "  promiseDepth: -3",
+            "spec.promiseDepth: -3 is not allowed: must be at least 1",
+        ),
         ("  sweep: 0s", 'spec.sweep: "0s" is not allowed: must be more than 0'),
         ("  sweep: 5", "spec.sweep: 5 is not allowed: must be a duration such as 30m, 1h30m, 12h or 7d"),
         ("  minNotice: 1h", 'spec.minNotice: "1h" is not allowed: must be at most maxNotice (30m)'),

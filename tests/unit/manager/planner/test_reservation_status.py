@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobtree.kube.http.api_resources import EVENTS, RUNS
+from jobtree.kube.http.api_resources import EVENTS, RESERVATIONS, RUNS
 from jobtree.manager.planner import reservation_status
 from tests.unit.manager.cluster_objects import (
     TEMPLATE,
@@ -200,3 +200,37 @@ def test_risk_of_a_pod_is_cleared_when_the_promise_is_gone() -> None:
     manager.settle()
     assert "waits-1" not in risk()
     assert "risk" not in server.run("holder")["status"]
+
+
+def places(server: Server) -> dict[str, int]:
+    """Returns the place in line that each Reservation shows."""
+    return {
+        reservation["metadata"]["name"]: reservation["status"]["forecast"]["place"]["number"]
+        for reservation in server.all(RESERVATIONS)
+        if reservation["status"].get("forecast", {}).get("place")
+    }
+
+
+def test_a_place_in_line_is_written_again_when_it_has_halved() -> None:
+    """R13: a Run that leaves the line does not rewrite the Reservations of all behind it."""
+    server = crowd([f"w{number}" for number in range(1, 8)])
+    manager = Manager(server)
+    settle_all(server, manager)
+    assert places(server) == {f"w{number}-1": number for number in range(1, 8)}
+    server.delete(RUNS.path("ns", "w1"))
+    settle_all(server, manager)
+    shown = places(server)
+    assert {name: shown[name] for name in ("w2-1", "w6-1", "w7-1")} == {"w2-1": 1, "w6-1": 6, "w7-1": 7}
+    for name in ("w2", "w3", "w4"):
+        server.delete(RUNS.path("ns", name))
+        settle_all(server, manager)
+    shown = places(server)
+    assert {name: shown[name] for name in ("w6-1", "w7-1")} == {"w6-1": 3, "w7-1": 3}, "w6 is the second now"
+
+
+@pytest.mark.parametrize(
+    ("written", "present", "near"),
+    [(142, 142, True), (142, 72, True), (142, 71, False), (71, 141, True), (71, 142, False), (0, 1, False)],
+)
+def test_a_place_is_near_until_it_has_halved_or_doubled(written: int, present: int, near: bool) -> None:
+    assert reservation_status.is_near(written, present) == near

@@ -44,6 +44,9 @@ def facts(
 ) -> Iterator[tuple[str, str]]:
     """Yields the name and the text of each fact about a promise, in order."""
     yield "earliestStart", earliest_start(places, promise)
+    place = places.world.run_queue.line.place(run)
+    if place is not None and place.of > 1:
+        yield "place in line", f"{place.number:,} of {place.of:,} that wait for {run.flavor}"
     firm_at = firm_start(places.world, run, promise)
     if firm_at is not None:
         yield "firm start", f"{format_time(firm_at)}, on own budget alone"
@@ -97,6 +100,8 @@ def deficits(
 
 def earliest_start(places: Places, promise: Promise) -> str:
     """``2026-01-05T11:30:00Z (in 30m00s), guaranteed``."""
+    if promise.beyond_depth:
+        return f"none yet: the first {places.world.policy.promise_depth:,} in line have a date"
     if promise.at is None:
         return "none: no known event makes it possible"
     owners = owners_counted_on(places.world, promise)
