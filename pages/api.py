@@ -20,6 +20,7 @@ from jobtree.api.kinds.policy import PolicySpec
 from jobtree.api.kinds.run_plan import PLAN_API_VERSION, RunPlan
 from jobtree.api.schema import scalars
 from jobtree.api.schema.object_meta import API_VERSION
+from jobtree.api.schema.packed_template import PackedTemplate
 from pages.tables import table
 
 Struct = type[msgspec.Struct]
@@ -159,7 +160,7 @@ def _type(annotation: Any) -> str:  # noqa: ANN401
     bare, prefix, metas = _bare(annotation)
     if get_origin(bare) is Literal:
         return prefix + " · ".join(f"`{value}`" for value in get_args(bare))
-    if bare is Any:
+    if bare in (Any, PackedTemplate):
         return "object"
     if issubclass(bare, msgspec.Struct):
         return f"{prefix}[{bare.__name__}](#{bare.__name__.lower()})"

@@ -121,8 +121,9 @@ def test_sample_starts_at_once_with_the_payers_of_its_comments(cluster: Simulate
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_sample_has_a_template_that_runs_torchrun(name: str) -> None:
-    template = sample_run(name).spec.template
-    assert template is not None
+    packed = sample_run(name).spec.template
+    assert packed is not None
+    template = packed.document()
     (worker,) = template["spec"]["containers"]
     assert worker["command"][0] == "torchrun"
     assert template_requests(template).cpu_milli > 0

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect
 
+from jobtree.api.schema.packed_template import pack
 from jobtree.api.schema.problems import ABSENT, InputError, Problem
 
 T = TypeVar("T")
@@ -21,7 +22,7 @@ T = TypeVar("T")
 def decode_struct(document: object, kind: type[T], where: str) -> T:
     """Returns the document as a struct of this kind. Raises InputError with all problems."""
     try:
-        return msgspec.convert(document, kind)
+        return msgspec.convert(document, kind, dec_hook=pack)
     except msgspec.ValidationError:
         pass
     except RecursionError:
@@ -35,7 +36,7 @@ def _convert_slowly(document: object, kind: type[T], where: str) -> T:
         problems = list(_problems("", present, inspect.type_info(kind)))
         if problems:
             raise InputError(where, problems)
-        return msgspec.convert(present, kind)
+        return msgspec.convert(present, kind, dec_hook=pack)
     except msgspec.ValidationError as error:
         raise InputError(where, [str(error)]) from None
     except RecursionError:
@@ -63,6 +64,9 @@ def _problems(path: str, value: object, kind: inspect.Type, description: str = "
             yield from _dict_problems(path, value, kind)
         case inspect.VarTupleType():
             yield from _list_problems(path, value, kind)
+        case inspect.CustomType():
+            if not isinstance(value, dict):
+                yield Problem(path, value, "must be a mapping")
         case inspect.AnyType():
             return
         case _:

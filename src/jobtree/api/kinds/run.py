@@ -15,7 +15,7 @@ from jobtree.api.kinds.run_cel_rules import (
     TREE_RULES,
 )
 from jobtree.api.schema.cel_rules import Rule, if_has
-from jobtree.api.schema.object_meta import Conditions, ObjectMeta, PodTemplate, Wire
+from jobtree.api.schema.object_meta import Conditions, ObjectMeta, RunTemplate, Wire
 from jobtree.api.schema.scalars import (
     Count,
     Decimal,
@@ -139,7 +139,7 @@ class Gang(Wire):
     malleable: Malleable | None = None
     spares: Annotated[int, Meta(ge=0, le=64)] | None = None
     spares_per_group: Annotated[int, Meta(ge=0, le=64)] | None = None
-    template: PodTemplate | None = None
+    template: RunTemplate | None = None
     quota: Quota | None = None
 
 

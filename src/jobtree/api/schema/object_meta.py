@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, dataclass_transform
 import msgspec
 from msgspec import Meta
 
+from jobtree.api.schema.packed_template import PackedTemplate
 from jobtree.api.schema.pod_template_schema import TEMPLATE_SCHEMA
 from jobtree.api.schema.scalars import Name, Tally, Text, Time, Word
 
@@ -74,3 +75,4 @@ class Condition(Wire):
 
 Conditions = Annotated[tuple[Condition, ...], Meta(max_length=16)]
 PodTemplate = Annotated[dict[str, Any], Meta(extra_json_schema=TEMPLATE_SCHEMA)]
+RunTemplate = Annotated[PackedTemplate, Meta(extra_json_schema=TEMPLATE_SCHEMA)]

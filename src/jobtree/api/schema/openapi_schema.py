@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from jobtree.api.schema.cel_rules import validations
+from jobtree.api.schema.packed_template import PackedTemplate
 
 Schema = dict[str, Any]
 Describe = Callable[[type[msgspec.Struct], str], str]
@@ -39,6 +40,8 @@ def schema_of(annotation: Any, *, defaults: bool, describe: Describe) -> Schema:
         schema = _array(get_args(annotation)[0], defaults=defaults, describe=describe)
     elif origin is dict:
         schema = _map(get_args(annotation)[1], defaults=defaults, describe=describe)
+    elif origin is PackedTemplate:
+        schema = _map(Any, defaults=defaults, describe=describe)
     elif origin is Literal:
         schema = {"type": "string", "enum": list(get_args(annotation))}
     else:

@@ -41,7 +41,7 @@ def _gang_or_tree(path: str, gang: Gang, stages: tuple[Gang, ...]) -> Iterator[P
             yield Problem(f"{path}.{field}", ABSENT, "goes with a gang, not with stages: set it in a stage")
     yield from _runtime_problems(f"{path}.runtime", gang.runtime)
     if gang.template is not None:
-        yield from template_problems(f"{path}.template", gang.template)
+        yield from template_problems(f"{path}.template", gang.template.document())
     for position, stage in enumerate(stages):
         below = stage.stages if isinstance(stage, Stage) else ()
         yield from _gang_or_tree(f"{path}.stages[{position}]", stage, below)
@@ -52,7 +52,7 @@ def _gang_problems(path: str, gang: Gang) -> Iterator[Problem]:
         yield Problem(f"{path}.quota", ABSENT, "goes with stages: a single gang is limited by its payers")
     yield from _runtime_problems(f"{path}.runtime", gang.runtime)
     if gang.template is not None:
-        yield from template_problems(f"{path}.template", gang.template)
+        yield from template_problems(f"{path}.template", gang.template.document())
     if gang.spares is not None and gang.spares_per_group not in (None, gang.spares):
         rule = f"means the same as spares ({gang.spares}): set one of them, or both to the same value"
         yield Problem(f"{path}.sparesPerGroup", gang.spares_per_group, rule)

@@ -14,6 +14,7 @@ from jobtree.api.kinds.lease import Lease
 from jobtree.api.kinds.reservation import Reservation
 from jobtree.api.kinds.run import Run
 from jobtree.api.schema.object_meta import API_VERSION
+from jobtree.api.schema.packed_template import unpack
 from jobtree.api.schema.problems import ABSENT, InputError, Problem
 from jobtree.api.validation.object_rules import problems
 
@@ -35,7 +36,7 @@ def parse_object(document: dict[str, Any], where: str) -> Object:
 
 def to_document(parsed: Object) -> dict[str, Any]:
     """Returns the document of an object, without defaults and without an empty status."""
-    body: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(parsed))
+    body: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(parsed, enc_hook=unpack))
     if not body.get("status"):
         body.pop("status", None)
     return {"apiVersion": API_VERSION, "kind": parsed.KIND, **body}

@@ -36,7 +36,7 @@ def policy_problems(run: Run, max_grace_ms: int) -> list[Problem]:
 
 def _grace_problems(path: str, gang: Gang, stages: tuple[Gang, ...], max_grace_ms: int) -> Iterator[Problem]:
     if gang.template is not None:
-        yield from grace_problems(f"{path}.template", gang.template, max_grace_ms)
+        yield from grace_problems(f"{path}.template", gang.template.document(), max_grace_ms)
     for position, stage in enumerate(stages):
         below = stage.stages if isinstance(stage, Stage) else ()
         yield from _grace_problems(f"{path}.stages[{position}]", stage, below, max_grace_ms)

@@ -15,6 +15,7 @@ from jobtree.api.kinds.reservation import Reservation
 from jobtree.api.kinds.run import Run
 from jobtree.api.kinds.run_cel_rules import RUNNING_RULE
 from jobtree.api.schema.object_meta import Wire, wire_name
+from jobtree.api.schema.packed_template import unpack
 from jobtree.api.schema.problems import ABSENT, Problem, shown
 from jobtree.api.schema.quantities import parse_duration
 
@@ -90,8 +91,8 @@ def _changes(path: str, old: Wire, new: Wire) -> Iterator[tuple[str, object, obj
 
 
 def _present(value: object) -> object:
-    return ABSENT if value is None else msgspec.to_builtins(value)
+    return ABSENT if value is None else msgspec.to_builtins(value, enc_hook=unpack)
 
 
 def _shown(value: object) -> str:
-    return "absent" if value is None else shown(msgspec.to_builtins(value))
+    return "absent" if value is None else shown(msgspec.to_builtins(value, enc_hook=unpack))

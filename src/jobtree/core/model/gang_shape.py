@@ -92,7 +92,7 @@ def gang_shape(spec: RunSpec) -> GangShape | None:
     if resources is None or not resources.total_gpus:
         return None
     total = resources.total_gpus
-    requests = template_requests(spec.template or {})
+    requests = template_requests(spec.template.document() if spec.template is not None else {})
     runtime = spec.runtime
     return GangShape(
         flavor=resources.gpu_type or "",

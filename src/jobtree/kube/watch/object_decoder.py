@@ -18,6 +18,7 @@ from jobtree.api.kinds.run import Run
 from jobtree.api.kubernetes.node import Node, NodeMetadata, RawNode, node_of
 from jobtree.api.kubernetes.pod import Pod, PodMetadata, PodStatus, RawPod, pod_of
 from jobtree.api.schema.object_meta import GROUP, ObjectMeta
+from jobtree.api.schema.packed_template import pack
 from jobtree.api.validation.object_parser import Object, parse_object
 from jobtree.api.validation.object_rules import problems
 from jobtree.kube.http.api_resources import BUDGETS, LEASES, RESERVATIONS, RUNS, Resource
@@ -46,7 +47,7 @@ def _reader(resource: Resource, kind: type[T]) -> Callable[[Encoded], StoredObje
     """Returns a fast decoder of this kind. A document that does not fit is decoded again to say why."""
     typed = {"apiVersion": resource.api_version, "kind": resource.kind}
     defaults = [(field.name, field.type, field.default) for field in fields(kind)]
-    decode = msgspec.json.Decoder(msgspec.defstruct(resource.kind, defaults)).decode
+    decode = msgspec.json.Decoder(msgspec.defstruct(resource.kind, defaults), dec_hook=pack).decode
 
     def read(encoded: Encoded) -> StoredObject[T]:
         try:

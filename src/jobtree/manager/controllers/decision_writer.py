@@ -19,6 +19,7 @@ import msgspec
 from jobtree.api.kinds.reservation import Reservation
 from jobtree.api.kinds.run import Run
 from jobtree.api.schema.object_meta import API_VERSION
+from jobtree.api.schema.packed_template import unpack
 from jobtree.api.validation.object_parser import to_document
 from jobtree.core import RunKey
 from jobtree.kube.http import api_requests
@@ -453,7 +454,7 @@ def planned_fields(run: Run) -> tuple[object, ...]:
 
 
 def to_plain(value: msgspec.Struct) -> Any:  # noqa: ANN401  any JSON value
-    return msgspec.to_builtins(value)
+    return msgspec.to_builtins(value, enc_hook=unpack)
 
 
 def patch_to(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def is_temporary(refused: Exception) -> bool:
 
 def is_large(run: Run) -> bool:
     template = run.spec.template
-    return template is not None and len(msgspec.json.encode(template)) > LARGE_BYTES
+    return template is not None and template.size > LARGE_BYTES
 
 
 async def wait_for_nothing(_: str) -> None:
@@ -388,7 +388,8 @@ class PodReconciler:
         policy, run = self._policy(), desired.run
         node = self._view.nodes.named(placement.node)
         resource = node.value.node.gpu_resource if node is not None else "nvidia.com/gpu"
-        template = run.spec.template or policy.default_template
+        own = run.spec.template
+        template = (own.document() if own is not None else None) or policy.default_template
         if template is None:
             raise UnfitTemplateError(
                 "spec.template is absent, and the policy has no defaultTemplate: set one of them"

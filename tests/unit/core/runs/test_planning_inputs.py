@@ -8,6 +8,7 @@ import pytest
 
 from jobtree.api.kinds.run import LeafStage, Malleable, Quota, Run, RunSpec, Stage
 from jobtree.api.schema.object_meta import Wire
+from jobtree.api.schema.packed_template import PackedTemplate
 from jobtree.core.runs.planning_inputs import is_planned_alike
 from tests.unit.core.build import run, template, tree
 
@@ -36,7 +37,7 @@ GANG_FIELDS: dict[str, tuple[object, bool]] = {
     "malleable.desired_total_gpus": (32, WITHDRAWS),
     "spares": (1, WITHDRAWS),
     "spares_per_group": (1, WITHDRAWS),
-    "template": ({"spec": {"containers": [{**CONTAINER, "image": "other"}]}}, KEEPS),
+    "template": (PackedTemplate({"spec": {"containers": [{**CONTAINER, "image": "other"}]}}), KEEPS),
     "quota.max_gpus": (99, WITHDRAWS),
     "quota.max_gpu_hours": (99, WITHDRAWS),
 }
@@ -168,7 +169,7 @@ def test_of_a_template_planning_uses_requests_tolerations_and_node_selectors(
     asked: dict[str, object], kept: bool
 ) -> None:
     before = full_run()
-    after = msgspec.structs.replace(before, spec=edited(before.spec, "template", asked))
+    after = msgspec.structs.replace(before, spec=edited(before.spec, "template", PackedTemplate(asked)))
     assert is_planned_alike(before, after) is kept
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from jobtree.api.schema.packed_template import PackedTemplate
 from jobtree.kube.write.object_writer import AT_ONCE
 from jobtree.manager.cluster_view import ClusterView
 from jobtree.manager.controllers.pod_reconciler import LARGE_AT_ONCE, LARGE_BYTES, PodReconciler
@@ -42,7 +43,8 @@ def test_no_more_pod_documents_are_made_than_can_be_sent(
         placements = tuple(PodPlacement(f"0-{number}-1", "n", 8, 0, number, number) for number in range(GANG))
         gang = run("r", "org", 8 * GANG)
         container = {"name": "main", "image": "x", "args": ["a" * size]}
-        spec = msgspec.structs.replace(gang.spec, template={"spec": {"containers": [container]}})
+        template = PackedTemplate({"spec": {"containers": [container]}})
+        spec = msgspec.structs.replace(gang.spec, template=template)
         desired = DesiredPods(msgspec.structs.replace(gang, spec=spec), PodSet(1, 8, placements))
         keeper._with_service.add("u")
         ready = [(placement.part, placement) for placement in placements]
