@@ -17,7 +17,7 @@ PYTEST      := $(BIN)/python -m pytest --hypothesis-profile=$(PROFILE)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test lint format unit suite soak site live soak-live cluster docs bench bench-live replay crds manifests image chart scenarios-rewrite lock clean python-is-usable
+.PHONY: help venv demo test lint format unit suite soak site live soak-live hunt cluster docs bench bench-live replay crds manifests image chart scenarios-rewrite lock clean python-is-usable
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ live: venv ## Run the tests that need a Kubernetes control plane, one at a time
 
 soak-live: venv ## Kill the manager after each write, and make requests fail (KILLS=37- SEEDS=5,8: only these)
 	$(BIN)/python -m tests.live.faults.soak $(if $(KILLS),--kills $(KILLS)) $(if $(SEEDS),--seeds $(SEEDS))
+
+hunt: venv ## Create hostile objects beside a tenant who must not wait (SEEDS=1-3, SECONDS=300)
+	$(BIN)/python -m tests.live.faults.hunt $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SECONDS),--seconds $(SECONDS))
 
 cluster: venv ## Start a cluster with Jobtree on it, until Ctrl-C (REAL=1, as root: with two real nodes)
 	$(BIN)/python -m tests.live.cluster.make_cluster $(if $(REAL),--real)

@@ -12,7 +12,6 @@ from jobtree.api.schema.scalars import (
     Count,
     Decimal,
     FlavorName,
-    GpuHours,
     GpuSeconds,
     Hex,
     Name,
@@ -42,7 +41,7 @@ class DomainShare(Wire):
     """GPUs promised in one domain, and the nodes that could provide them."""
 
     domain: Annotated[str, Meta(max_length=200)]
-    gpus: Count
+    gpus: Tally
     nodes: Annotated[tuple[Name, ...], Meta(max_length=12_500)] = ()
 
 
@@ -72,8 +71,8 @@ MAX_OWNERS = 64  # that are named as those on whom a promise depends
 
 class Remedy(Wire):
     kind: RemedyKind
-    gpus: Count | None = None
-    gpu_hours: GpuHours | None = None
+    gpus: Tally | None = None
+    gpu_hours: Tally | None = None
     runs: RunNames = ()
     message: Text = ""
 
@@ -101,8 +100,8 @@ class FirstExpectedStart(Wire):
 
 
 class Forecast(Wire):
-    deficit_gpus: Count = 0
-    funding_deficit_gpus: Count = 0
+    deficit_gpus: Tally = 0
+    funding_deficit_gpus: Tally = 0
     scope: Text = ""
     conflict_set: RunNames = ()
     remedies: Annotated[tuple[Remedy, ...], Meta(max_length=64)] = ()
@@ -120,7 +119,7 @@ class Slip(Wire):
 
 class FundingPlan(Wire):
     payer: Payer
-    gpus: Count
+    gpus: Tally
 
 
 class BeaconRound(Wire):

@@ -1,7 +1,11 @@
 """Errors outside Jobtree are reported on the Run, and do not affect other Runs."""
 
+import msgspec
+
 from jobtree.api.kinds.policy import Policy
+from jobtree.api.kinds.reservation import Forecast
 from jobtree.api.schema.quantities import MINUTE
+from jobtree.api.schema.scalars import MAX_GPUS
 from jobtree.kube.http.api_errors import StatusError
 from jobtree.kube.http.api_resources import EVENTS, NODES, PODS
 from jobtree.manager.controllers.pod_reconciler import RETRY_MS
@@ -97,3 +101,9 @@ def test_unreadable_policy_changes_nothing_until_a_restart() -> None:
     restarted = Manager(server)
     restarted.settle()
     assert restarted.model.world.policy == Policy()
+
+
+def test_reservation_may_lack_more_than_the_largest_run_asks_for() -> None:
+    """Its envelope can be short of what earlier promises count on, too: the status could not be written."""
+    forecast = {"deficitGPUs": MAX_GPUS + 8, "remedies": [{"kind": "RaiseEnvelope", "gpus": MAX_GPUS + 8}]}
+    assert msgspec.convert(forecast, Forecast).remedies[0].gpus == MAX_GPUS + 8
