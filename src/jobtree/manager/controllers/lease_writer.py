@@ -1,8 +1,9 @@
 """Creates and ends Lease objects beside the control loop; the pods of a Run wait for its leases.
 
 The allocation in the status of the Run is the decision, so no other decision waits for these writes (H4).
-Each turn lists all leases that are not seen yet; those that are being written are left out. A Lease object
-that the API server refuses is created later, and its Run holds it meanwhile.
+Each turn lists all leases that are not seen yet; those that are being written, or that exist and cannot be
+read, are left out. A Lease object that the API server refuses is created later, and its Run holds it
+meanwhile.
 """
 
 import asyncio
@@ -45,8 +46,9 @@ class LeaseWriter:
 
     def write(self, pending: PendingLeaseWrites) -> None:
         """Begins to write those leases that are not being written."""
+        unreadable = {entry.head.metadata.name for entry in self._view.leases.unreadable.values()}
         for lease in pending.opens:
-            if lease.name not in self._making and not self._waits(lease):
+            if lease.name not in self._making and lease.name not in unreadable and not self._waits(lease):
                 task = self._making[lease.name] = self._start(self._make(lease), self._making, lease.name)
                 self._of_runs.setdefault(lease.uid, set()).add(task)
                 task.add_done_callback(partial(self._forget, lease.uid))
