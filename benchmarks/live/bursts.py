@@ -20,7 +20,7 @@ from jobtree.kube.http.api_resources import RUNS
 from tests.live.cluster.api_server_flags import ADMIN_GROUP
 
 EVERY_SECONDS = 1.0
-AFTER_SECONDS = 10.0  # for which canaries are submitted after the burst, or after the start of the manager
+AFTER_SECONDS = 5.0  # for which canaries are submitted after the burst, or after the start of the manager
 
 
 class BurstFigures(msgspec.Struct, frozen=True):

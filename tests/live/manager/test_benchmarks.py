@@ -51,6 +51,15 @@ def test_idle_row_measures_submit_to_bound() -> None:
     assert figures["submit to bound, p50"].value <= figures["submit to bound, p99"].value
 
 
+def test_bursts_row_measures_another_namespace_during_a_burst_and_after_a_start() -> None:
+    ((row, figures),) = measure("bursts").items()
+    assert row == "8 GPUs beside 8 new Runs of another namespace"
+    for when in ("during the burst", "after a start"):
+        assert (
+            0 < figures[f"submit to bound {when}, p50"].value <= figures[f"submit to bound {when}, p99"].value
+        )
+
+
 def test_size_row_measures_memory_start_and_takeover() -> None:
     ((row, figures),) = measure("size").items()
     assert row == "320 GPUs, 76 pods"
