@@ -51,6 +51,7 @@ CHANGED_VALUES: list[tuple[str, object, tuple[str, ...]]] = [
     ("apiServer.port", 6443, ("apiServer.host=api.example",)),
     ("checkSeconds", 5, ()),
     ("policy", {"maxNotice": "20m"}, ()),
+    ("defaultTemplate.enabled", False, ()),
     ("crds.enabled", False, ()),
     ("crds.keep", False, ()),
     ("uninstall.releaseRuns", False, ()),
@@ -112,6 +113,13 @@ def by_name(objects: list[Manifest]) -> dict[str, Manifest]:
     return {f"{document['kind']} {document['metadata']['name']}": document for document in objects}
 
 
+def without_policy(objects: list[Manifest]) -> dict[str, Manifest]:
+    """Returns the objects without the policy, which only the chart has: kustomize cannot set its image."""
+    named = by_name([without_hooks(document) for document in objects])
+    assert "defaultTemplate" in named.pop("ConfigMap jobtree-policy")["data"]["policy.yaml"]
+    return named
+
+
 def without_hooks(document: Manifest) -> Manifest:
     """Removes the annotations that only helm reads."""
     metadata = dict(document["metadata"])
@@ -122,7 +130,7 @@ def without_hooks(document: Manifest) -> Manifest:
 def test_chart_and_kustomize_give_the_same_objects() -> None:
     expected = by_name([*kustomized("base"), *kustomized("uninstall"), *crds()])
     del expected[f"Namespace {NAMESPACE}"]
-    rendered_objects = by_name([without_hooks(document) for document in render()])
+    rendered_objects = without_policy(render())
     assert rendered_objects.keys() == expected.keys()
     for name, document in expected.items():
         assert rendered_objects[name] == document, name
@@ -206,6 +214,29 @@ def test_chart_and_manager_refuse_the_same_policies(field: str, value: object, *
     assert valid or "values don't meet the specifications" in result.stderr
 
 
+def rendered_policy(*settings: str) -> Any:  # noqa: ANN401  a YAML document
+    return yaml.safe_load(by_name(render(*settings))["ConfigMap jobtree-policy"]["data"]["policy.yaml"])
+
+
+def test_runs_without_a_template_hold_their_gpus_from_the_image_of_the_manager() -> None:
+    policy = rendered_policy("--set=image.repository=registry.example/jobtree", "--set=image.tag=v9")
+    parsed = parse_policy({"apiVersion": SIM_API_VERSION, "kind": "Policy", "spec": policy}, "the chart")
+    assert parsed.default_template is not None
+    (container,) = policy["defaultTemplate"]["spec"]["containers"]
+    assert container["image"] == "registry.example/jobtree:v9"
+    assert container["command"][0] == "python3", "the image has no shell"
+
+
+def test_template_of_the_policy_comes_before_that_of_the_chart() -> None:
+    own = {"spec": {"containers": [{"name": "main", "image": "mine"}]}}
+    policy = rendered_policy(
+        f"--set-json=policy.defaultTemplate={json.dumps(own)}", "--set=policy.maxNotice=20m"
+    )
+    assert policy == {"maxNotice": "20m", "defaultTemplate": own}
+    disabled = by_name(render("--set=defaultTemplate.enabled=false"))
+    assert "ConfigMap jobtree-policy" not in disabled
+
+
 def test_chart_refuses_what_its_schema_cannot_express() -> None:
     wrong_namespace = helm("template", str(CHART), "--namespace=default", *SERVER_FLAGS)
     assert "add --namespace jobtree-system --create-namespace" in wrong_namespace.stderr
@@ -220,7 +251,7 @@ def test_schema_of_the_chart_has_all_fields_of_the_policy() -> None:
 
 
 def test_chart_uses_webhook_rules_on_old_clusters() -> None:
-    rendered_objects = by_name([without_hooks(document) for document in render(server=SERVER_FLAGS[:1])])
+    rendered_objects = without_policy(render(server=SERVER_FLAGS[:1]))
     expected = by_name([*kustomized("before-1.30"), *kustomized("uninstall"), *crds()])
     del expected[f"Namespace {NAMESPACE}"]
     assert rendered_objects == expected

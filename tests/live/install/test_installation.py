@@ -161,6 +161,17 @@ def test_installed_chart_elects_a_leader_and_starts_runs(site: Site, team: Tenan
     team.await_running_pods("second", 1, within=SECONDS)
 
 
+def test_run_without_a_template_holds_its_gpus_and_can_be_entered(site: Site, team: Tenant) -> None:
+    team.create_run("plain", "a", 1)
+    team.await_running_pods("plain", 1, within=SECONDS)
+    (pod,) = team.running_pods("plain")
+    name, program = pod["metadata"]["name"], "import os; print(os.environ['JOBTREE_RUN'])"
+    entered = site.plane.kubectl("exec", "-n", team.name, name, "--", "python3", "-c", program)
+    assert entered.stdout == "plain\n"
+    team.cancel("plain")
+    team.await_running_pods("plain", 0, within=SECONDS)
+
+
 def ready_replicas(site: Site) -> int:
     ready: int = site.rest.get(DEPLOYMENT).body["status"].get("readyReplicas", 0)
     return ready

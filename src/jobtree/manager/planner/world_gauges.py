@@ -93,9 +93,9 @@ def read_budgets(world: World, now: int, rows: Rows) -> None:
             envelope = budgets.envelopes[name, spec.name]
             labels = (envelope.owner, name, spec.name, spec.flavor)
             room = headroom_of(world, envelope)
-            headroom.append((labels, room.gpus))
+            headroom.append((labels, float(room.gpus)))
             if envelope.spec.sharing == "family":
-                family.append((labels, room.family_gpus))
+                family.append((labels, float(room.family_gpus)))
             used += (((*labels, kind), usage.amount / MILLI) for kind, usage in envelope.by_class.items())
             hours += (((*labels, kind), use / MILLI / HOUR) for kind, use in uses(world, envelope, room, now))
 
