@@ -1,6 +1,6 @@
 """Opens the cluster that a command works on, and finds the objects that its arguments name."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from jobtree.api.schema.near_names import suggestion
 from jobtree.archive.archive_directory import ArchiveDirectory
 from jobtree.cli.shell.command_errors import CommandError, Exit, warn
 from jobtree.cli.shell.options import CommandOptions
+from jobtree.cli.source.name_ranges import expanded
 from jobtree.client.source.name_lookup import Names
 from jobtree.core import RunKey
 from jobtree.messages.wording import joined_list
@@ -119,6 +120,12 @@ def choose(text: str, keys: list[RunKey], settings: CommandOptions, kind: str = 
     """Returns the key that NAME or NAMESPACE/NAME means."""
     default = cluster_name(settings).default_namespace if settings.live else None
     return Names(settings.namespace or "", default).choose(text, keys, kind)
+
+
+def find_nodes(cluster: Cluster, words: Iterable[str]) -> list[str]:
+    """Returns the nodes that arguments name, alone or as the ranges that tables print: ``gpu-a-[01-16]``."""
+    names = {key[2] for key, _ in cluster.objects.of("Node")}
+    return list(dict.fromkeys(find_node(cluster, name) for name in expanded(words, names)))
 
 
 def find_node(cluster: Cluster, name: str) -> str:

@@ -6,7 +6,7 @@ import click
 
 from jobtree.cli.shell.object_output import print_objects
 from jobtree.cli.shell.options import CommandOptions
-from jobtree.cli.source.session import edit_simulation, find_node
+from jobtree.cli.source.session import edit_simulation, find_nodes
 from jobtree.cli.views.event_lines import event_lines
 from jobtree.messages.wording import ranges
 from jobtree.simulation.cluster.simulated_cluster import SimulatedCluster
@@ -20,7 +20,7 @@ def change_nodes(
 ) -> None:
     """Changes nodes at one instant, if all of them exist, and prints the events that follow."""
     with edit_simulation(settings) as cluster:
-        names = list(dict.fromkeys(find_node(cluster, name) for name in nodes))
+        names = find_nodes(cluster, nodes)
         change(cluster, names)
         bodies = [body for name in names if (body := cluster.objects.get(("Node", "", name)))]
     if not settings.human:

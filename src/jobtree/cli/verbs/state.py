@@ -3,41 +3,58 @@
 import click
 
 from jobtree.cli.shell.options import CommandOptions, verb
+from jobtree.cli.source.name_completion import run_names
 
 EXAMPLES = """
 kubectl runs --state cluster.yaml state --all
-kubectl runs --state cluster.yaml state --owner org:ai:rai:sys
-kubectl runs --state cluster.yaml state -n rai-sys -o wide
+kubectl runs --state cluster.yaml state --owner org:ai:rai:sys --phase Reserved
+kubectl runs --state cluster.yaml state train
+kubectl runs --state cluster.yaml state -n rai-sys -o wide --watch
 """
+PHASES = ("Pending", "Waiting", "Reserved", "Running", "Completed", "Failed")
 
 
 @verb("state", examples=EXAMPLES)
-@click.option("--all", "everywhere", is_flag=True, help="List Runs of all namespaces; -n is ignored.")
+@click.argument("runs", metavar="[RUN...]", nargs=-1, shell_complete=run_names)
+@click.option("-A", "--all", "everywhere", is_flag=True, help="List Runs of all namespaces; -n is ignored.")
 @click.option("--owner", metavar="OWNER", help="Only Runs of this team and of teams below it.")
-def command(settings: CommandOptions, owner: str | None, *, everywhere: bool) -> None:
+@click.option(
+    "--phase",
+    "phases",
+    metavar="PHASE",
+    multiple=True,
+    type=click.Choice(PHASES, case_sensitive=False),
+    help=f"Only Runs in this phase: {', '.join(PHASES)}. Can be repeated.",
+)
+@click.option("--finished", is_flag=True, help="Include Runs that finished more than a day ago.")
+@click.option("-w", "--watch", "watching", is_flag=True, help="List again after every change, until Ctrl-C.")
+def command(  # noqa: PLR0913  one for each option
+    settings: CommandOptions,
+    *,
+    runs: tuple[str, ...],
+    owner: str | None,
+    phases: tuple[str, ...],
+    everywhere: bool,
+    finished: bool,
+    watching: bool,
+) -> None:
     """List Runs: phase, width, who pays, where they run, and why they wait.
 
     WIDTH is allocated of desired GPUs, PAID the GPUs by class, SINCE the time in the present phase, ETA the
     promised start of a waiting Run. On a live cluster only the Runs of the context's namespace are listed,
-    unless --all, --owner or -n is given.
+    unless --all, --owner or -n is given. Runs that finished more than a day ago are listed by name, with
+    --finished or with their --phase, and by -o json, yaml and name.
     """
-    from jobtree.cli.shell.object_output import print_objects
-    from jobtree.cli.source.session import read_cluster
-    from jobtree.cli.views.runs.run_table import print_runs, select_runs
-    from jobtree.client.source.owner_names import refuse_unknown_owner
+    from jobtree.cli.tasks.run_list import RunFilter, list_runs
 
-    cluster = read_cluster(settings)
-    refuse_unknown_owner(cluster, owner)
-    namespace = None if everywhere else namespace_of(settings, owner)
-    runs = select_runs(cluster, namespace, owner)
-    if settings.human and not runs and namespace:
-        click.echo(f"no Runs in namespace {namespace}: --all lists the Runs of all namespaces")
-    elif settings.human:
-        print_runs(settings, cluster.world, runs)
-    else:
-        cluster.documents()
-        bodies = (cluster.objects.get(("Run", *run.key)) for run in runs)
-        print_objects(settings, [body for body in bodies if body])
+    wanted = RunFilter(
+        names=runs,
+        namespace=None if everywhere else namespace_of(settings, owner),
+        owner=owner,
+        phases=frozenset(phases),
+        finished=finished or not settings.human or bool(runs) or bool({"Completed", "Failed"} & {*phases}),
+    )
+    list_runs(settings, wanted, watching=watching)
 
 
 def namespace_of(settings: CommandOptions, owner: str | None) -> str | None:

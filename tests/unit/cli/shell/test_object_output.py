@@ -36,10 +36,12 @@ VERBS: dict[str, tuple[list[str], list[str]]] = {
     "tree": (["tree", "train"], ["Run"]),
     "check": (["check"], ["Status"]),
     "audit": (["audit"], ["Status"]),
+    "doctor": (["doctor"], ["Status"]),
     "topology": (["topology"], ["Node", "Node"]),
+    "events": (["events", "train"], ["Event", "Event"]),
 }
 # The verbs that print one object; the others print a List.
-SINGLE_OBJECT = {"submit", "watch", "wait", "complete", "drain", "heal", "check", "audit"}
+SINGLE_OBJECT = {"submit", "watch", "wait", "complete", "drain", "heal", "check", "audit", "doctor"}
 
 
 @pytest.fixture(autouse=True)

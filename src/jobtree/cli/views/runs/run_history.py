@@ -141,10 +141,14 @@ def moments(ledger: Sequence[LeaseEntry]) -> Iterator[tuple[Moment, list[GpuLeas
 
 def moment_line(moment: Moment, leases: Sequence[GpuLease], width: int) -> str:
     """``2026-01-05T09:00:00Z  Start  +8 GPUs, Owned, paid by west/h100: it started (a01#0-7)``."""
+    return f"{format_time(moment.at)}  {moment.reason:<{width}}  {moment_text(moment, leases)}"
+
+
+def moment_text(moment: Moment, leases: Sequence[GpuLease]) -> str:
+    """``+8 GPUs, Owned, paid by west/h100: it started (a01#0-7)``."""
     sentence = (OPENING_SENTENCES if moment.sign == "+" else CLOSURE_SENTENCES)[moment.reason]
     gpus = sum(lease.gpus for lease in leases)
     spare = " spare" if moment.role == "Spare" else ""
     amount = f"{moment.sign}{gpus}{spare} GPU{'' if gpus == 1 else 's'}, {moment.class_}"
     payer = "" if moment.role == "Opportunistic" else f", paid by {'/'.join(moment.payer)}"
-    when = f"{format_time(moment.at)}  {moment.reason:<{width}}"
-    return f"{when}  {amount}{payer}: {sentence} ({slots_of(leases)})"
+    return f"{amount}{payer}: {sentence} ({slots_of(leases)})"

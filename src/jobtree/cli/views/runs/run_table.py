@@ -1,4 +1,4 @@
-"""Selects Runs and formats their table."""
+"""Formats the table of Runs."""
 
 from collections.abc import Sequence
 
@@ -10,9 +10,7 @@ from jobtree.cli.shell.table import WIDE_ONLY, Column, print_table
 from jobtree.cli.views.place_names import Places
 from jobtree.cli.views.runs.promise_view import eta
 from jobtree.cli.views.runs.run_summary import class_split, payers, reason, run_title, since, width_text
-from jobtree.client.source.lease_entries import belongs_to
 from jobtree.core import RunState, World, phase_of
-from jobtree.snapshot.cluster import Cluster
 
 COLUMNS = (
     Column("RUN"),
@@ -30,15 +28,6 @@ COLUMNS = (
     Column("ATTEMPT", rank=WIDE_ONLY, right=True),
     Column("MESSAGE", rank=WIDE_ONLY),
 )
-
-
-def select_runs(cluster: Cluster, namespace: str | None, owner: str | None) -> list[RunState]:
-    """Returns the Runs of a namespace and a team, where given, by name."""
-    return [
-        run
-        for key, run in sorted(cluster.world.runs.items())
-        if namespace in (None, key[0]) and (owner is None or belongs_to(run.owner, owner))
-    ]
 
 
 def print_runs(settings: CommandOptions, world: World, runs: Sequence[RunState]) -> None:
