@@ -100,7 +100,7 @@ class Reason(StrEnum):
     RESTARTED = "Restarted", CHANGE, "rank {where} failed: it starts again from its last checkpoint"
     RESTARTS_EXHAUSTED = "RestartsExhausted", CHANGE, "rank {where} failed and its maxRestarts are used up"
     RESIZED = "Resized", CHANGE, "its owner asked for a width of {need} GPUs"
-    GROWN = "Grown", CHANGE, "{need} GPUs more"
+    GROWN = "Grown", CHANGE, "{need} GPUs more (INCR: its width was increased)"
     NOT_GROWING = "NotGrowing", STATE, "it runs with {have} of the {need} desired GPUs: {where}"
     SPARE_ADDED = "SpareAdded", CHANGE, "{need} missing spare GPUs were added"
     SPARE_MISSING = "SpareMissing", STATE, "{need} spare GPUs are missing: {where}"

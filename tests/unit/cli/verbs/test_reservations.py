@@ -36,11 +36,11 @@ def facts(text: str) -> dict[str, str]:
 def test_plan_and_explain_print_the_facts_of_a_promise(full: CliRunner, words: list[str]) -> None:
     assert facts(full.runs(*words).out) == {
         "earliestStart": "2026-01-05T11:30:00Z (in 30m00s), guaranteed",
-        "slice": "domain=nv-a (nodes a01-a09)",
+        "intendedSlice": "domain=nv-a (nodes a01-a09)",
         "width": "32 GPUs in pods of 8",
         "paid by": "b/own (32)",
         "deficit": "24 GPUs in domain=nv-a",
-        "conflict set": "[run/j1, run/j2, run/j3]",
+        "conflictSet": "[run/j1, run/j2, run/j3]",
         "remedies": "shrink j2 (16), lottery conflict set [j1, j2, j3] (8)",
         "odds": "of being stopped: default/j1 0.667, default/j2 0.167, default/j3 0.167",
     }
@@ -59,7 +59,7 @@ def test_conflict_set_has_namespaces_when_names_repeat(cli: CliRunner) -> None:
     cli.runs("advance", "2h")
     cli.submit(run("wide", 16, "org:b"))
     promise = facts(cli.runs("plan", "wide").out)
-    assert promise["conflict set"] == "[run/one/twin, run/two/twin]"
+    assert promise["conflictSet"] == "[run/one/twin, run/two/twin]"
     assert promise["remedies"] == "lottery conflict set [one/twin, two/twin] (16)"
 
 
@@ -107,7 +107,7 @@ def test_plan_prints_the_gpus_of_each_domain_of_a_slice(cli: CliRunner) -> None:
     cli.submit(run("old", 8, runtime={"maxDuration": "1h"}))
     cli.submit(run("wide", 16, "org:b"))
     promise = facts(cli.runs("plan", "wide").out)
-    assert promise["slice"] == "domain=A (nodes a1): 8 GPUs; domain=B (nodes b1): 8 GPUs"
+    assert promise["intendedSlice"] == "domain=A (nodes a1): 8 GPUs; domain=B (nodes b1): 8 GPUs"
 
 
 def test_sample_reservation_is_activated_with_a_lottery(cli: CliRunner) -> None:

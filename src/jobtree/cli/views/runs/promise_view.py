@@ -53,7 +53,7 @@ def facts(
     if expected is not None and (promise.at is None or expected.p50 < promise.at):
         yield "expectedStart", f"p50 {format_time(expected.p50)}, p90 {format_time(expected.p90)}"
     if promise.domain_gpus:
-        yield "slice", "; ".join(slice_of(places, promise))
+        yield "intendedSlice", "; ".join(slice_of(places, promise))
         yield "width", f"{counted_noun(promise.width, 'GPU')} in pods of {promise.pod_size}"
     if promise.funding:
         yield (
@@ -140,7 +140,7 @@ def conflicts_and_remedies(forecast: ReservationForecast) -> Iterator[tuple[str,
     conflicts = forecast.conflict_set()
     if conflicts:
         name = namer(conflicts)
-        yield "conflict set", f"[{', '.join(sorted(f'run/{name(run)}' for run in conflicts))}]"
+        yield "conflictSet", f"[{', '.join(sorted(f'run/{name(run)}' for run in conflicts))}]"
     if forecast.remedies:
         separator = ", " if conflicts else "; "
         yield "remedies", separator.join(remedy_texts(forecast.remedies))
