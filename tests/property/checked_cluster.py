@@ -8,8 +8,8 @@ from jobtree.api.kinds.budget import Budget
 from jobtree.api.kinds.policy import Policy
 from jobtree.api.kinds.run import Run
 from jobtree.api.schema.quantities import format_time
-from jobtree.core.model.gpu_lease import RunKey
-from jobtree.core.runs.run_state import GroupRank, RankLoss
+from jobtree.core.model.gpu_lease import GroupRank, RunKey
+from jobtree.core.runs.run_state import RankLoss
 from tests.property.ledger_oracle import LedgerOracle
 from tests.property.random_histories import A100, FleetNode
 from tests.unit.core.build import NAMESPACE, foreign_pod

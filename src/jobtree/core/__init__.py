@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from jobtree.core.model.gpu_lease import (
         EnvelopeKey as EnvelopeKey,
         GpuLease as GpuLease,
+        GroupRank as GroupRank,
         RunKey as RunKey,
         closed_lease_object as closed_lease_object,
         lease_from_object as lease_from_object,
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
         Reason as Reason,
         Verdict as Verdict,
     )
+    from jobtree.core.model.refusals import RefusedPods as RefusedPods
     from jobtree.core.planning.elastic_width import refresh_stalled_verdicts as refresh_stalled_verdicts
     from jobtree.core.planning.planning_pass import plan as plan
     from jobtree.core.planning.run_to_rest import MAX_ROUNDS as MAX_ROUNDS, run_to_rest as run_to_rest
@@ -155,12 +157,11 @@ if TYPE_CHECKING:
     )
     from jobtree.core.runs.run_state import (
         FINISHED as FINISHED,
-        GroupRank as GroupRank,
         RankLoss as RankLoss,
         RunState as RunState,
     )
     from jobtree.core.runs.run_tree import child_name as child_name
-    from jobtree.core.runs.run_verdict import current_verdict as current_verdict
+    from jobtree.core.runs.run_verdict import current_verdict as current_verdict, held_verdict as held_verdict
     from jobtree.core.runs.start_calibration import StartEstimate as StartEstimate
     from jobtree.core.start_forecast.expected_start import ExpectedStarts as ExpectedStarts
     from jobtree.core.supply.domain import Domain as Domain
@@ -174,8 +175,8 @@ _EXPORTS = {
     "model.actions": "Action LeaseClosing Plan",
     "model.gang_shape": "GangShape default_pod_size gang_shape",
     "model.gpu_lease": (
-        "EnvelopeKey GpuLease RunKey closed_lease_object lease_from_object lease_number lease_to_object "
-        "pods_of"
+        "EnvelopeKey GpuLease GroupRank RunKey closed_lease_object lease_from_object lease_number "
+        "lease_to_object pods_of"
     ),
     "model.outcomes": (
         "ACTIONS AT_RISK CLOSURE_SENTENCES FINAL_STATES KEEPS_PROMISE OPENINGS OPENING_SENTENCES PHASES "
@@ -183,6 +184,7 @@ _EXPORTS = {
     ),
     "model.promise": "CreationOrder Precedence Promise",
     "model.reasons": "Cause REASONS Reason Verdict",
+    "model.refusals": "RefusedPods",
     "supply.domain": "Domain",
     "accounts.envelope_accounts": (
         "Account CLASSES EnvelopeState FOREVER GPU_HOUR credits_used reported_amount usage_class"
@@ -192,9 +194,9 @@ _EXPORTS = {
     "runs.run_allocation": (
         "allocated_lease build_endings endings_in_status lease_from_allocation leases_in_allocation"
     ),
-    "runs.run_state": "FINISHED GroupRank RankLoss RunState",
+    "runs.run_state": "FINISHED RankLoss RunState",
     "runs.run_tree": "child_name",
-    "runs.run_verdict": "current_verdict",
+    "runs.run_verdict": "current_verdict held_verdict",
     "runs.start_calibration": "StartEstimate",
     "world.upstream_runs": "upstreams",
     "world.world": "World",

@@ -2,13 +2,15 @@
 
 import re
 
-from jobtree.core import FINISHED, REASONS, Cause, Reason, RunState, Verdict, current_verdict
+from jobtree.core import FINISHED, REASONS, Cause, Reason, RunState, Verdict, current_verdict, held_verdict
 
 
 def reported_verdict(run: RunState) -> Verdict | None:
-    """Returns the verdict of a running or finished Run; None if it waits: the next plan reports it."""
+    """Returns the verdict of a Run that runs, is finished or is refused; None: the next plan reports it."""
     if run.phase == "Running":
         return current_verdict(run, None)
+    if run.refused_everywhere:
+        return held_verdict(run)
     status = run.run_object.status
     if run.phase in FINISHED and status.reason in REASONS:
         return Verdict(run.phase, (parse_cause(REASONS[status.reason], status.message),))

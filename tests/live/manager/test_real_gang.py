@@ -1,4 +1,4 @@
-"""A real gang: Python processes in containers work together, lose a node, and continue on a spare."""
+"""Real gangs on real kubelets: nodes and the API server refuse their pods, and nodes fail under them."""
 
 import json
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def nodes() -> Iterator[RealNodes]:
     with ExitStack() as stack:
         plane = stack.enter_context(ControlPlane())
         kubeconfig = install(plane)
-        set_policy(plane, "nodeGrace: 1s\n")
+        set_policy(plane, "nodeGrace: 1s\nplacementGrace: 10s\n")
         plane.start_controllers(controllers="*", node_monitor_period="1s", node_monitor_grace_period="12s")
         real = plane.start_real_nodes(3, labels=LABELS)
         stack.enter_context(Manager(plane, kubeconfig))
@@ -57,6 +57,100 @@ def template(directory: Path) -> dict[str, Any]:
             ],
         }
     }
+
+
+def sleeping(**spec: object) -> dict[str, Any]:
+    """Returns a template whose pods run until they are told to end."""
+    program = "import signal, sys; signal.signal(15, lambda *_: sys.exit(3)); signal.pause()"
+    container = {"name": "main", "image": PYTHON_IMAGE, "command": ["python3", "-c", program]}
+    return {"spec": {"terminationGracePeriodSeconds": 1, "containers": [container], **spec}}
+
+
+def begin(nodes: RealNodes, name: str) -> Tenant:
+    tenant = Tenant(nodes.plane, None, name)
+    tenant.flavor = LABELS["gpu.flavor"]
+    tenant.create_budget("lab", 32)
+    return tenant
+
+
+def end(tenant: Tenant, run: str) -> None:
+    tenant.cancel(run)
+    wait_until(lambda: not tenant.plane.rest.get(tenant.run_path(run)).accepted, "the Run is deleted")
+    wait_until(lambda: tenant.pods(run) == [], "its pods are gone")
+
+
+def nodes_of(tenant: Tenant, run: str) -> set[str]:
+    return {pod["spec"]["nodeName"] for pod in tenant.running_pods(run)}
+
+
+def test_gang_leaves_a_node_that_cannot_pull_its_image(nodes: RealNodes) -> None:
+    """N3: the others hold the words of the kubelet, and the refused rank goes to another node."""
+    tenant, broken = begin(nodes, "pull"), nodes.nodes[0]
+    broken.remove_image(PYTHON_IMAGE)
+    tenant.create_run("train", "lab", 16, runtime={"maxRestarts": 0}, template=sleeping())
+    wait_until(lambda: tenant.status("train").get("reason") == "Refused", "the Run says that it is refused")
+    assert broken.name in tenant.status("train")["message"]
+    assert PYTHON_IMAGE in tenant.status("train")["message"]
+    healthy = {node.name for node in nodes.nodes[1:]}
+    wait_until(lambda: nodes_of(tenant, "train") == healthy, "the gang runs on the other nodes", 60)
+    status = tenant.status("train")
+    assert (status["phase"], status["reason"], status.get("restarts", 0)) == ("Running", "Admitted", 0)
+    assert [refusal["node"] for refusal in status["refusals"]] == [broken.name]
+    end(tenant, "train")
+    broken.kill()
+    broken.start()  # it imports its images again
+    broken.await_ready()
+    nodes.plane.kubectl("uncordon", broken.name)
+
+
+def test_taint_that_evicts_pods_moves_the_run(nodes: RealNodes) -> None:
+    tenant = begin(nodes, "taint")
+    tenant.create_run("train", "lab", 8, runtime={"maxRestarts": 0}, template=sleeping())
+    tenant.await_running_pods("train", 1)
+    (tainted,) = nodes_of(tenant, "train")
+    nodes.plane.kubectl("taint", "node", tainted, "maintenance=yes:NoExecute")
+    wait_until(lambda: nodes_of(tenant, "train") - {tainted} != set(), "it runs on another node", 60)
+    status = tenant.status("train")
+    assert (status["phase"], status.get("restarts", 0)) == ("Running", 0)
+    nodes.plane.kubectl("taint", "node", tainted, "maintenance-")
+    end(tenant, "train")
+
+
+def test_quota_that_refuses_some_ranks_frees_all_gpus_until_it_is_raised(nodes: RealNodes) -> None:
+    """H5: the Run waits with the words of the API server and is tried again."""
+    tenant = begin(nodes, "quota")
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small"}}
+    path = f"/api/v1/namespaces/{tenant.name}/resourcequotas"
+    assert nodes.plane.rest.post(path, {**quota, "spec": {"hard": {"pods": "1"}}}).accepted
+    wait_until(lambda: "used" in tenant.items(path)[0].get("status", {}), "the quota counts pods")
+    tenant.create_run("train", "lab", 16, runtime={"maxRestarts": 0}, template=sleeping())
+    tenant.await_running_pods("train", 1)
+    wait_until(lambda: "exceeded quota" in tenant.status("train").get("message", ""), "the Run says why")
+    wait_until(lambda: tenant.status("train").get("reason") == "Unplaceable", "the Run waits", 40)
+    wait_until(lambda: tenant.pods("train") == [], "its pods are gone")
+    assert tenant.phase("train") == "Pending"
+    assert set(tenant.closure_reasons("train")) == {"CapacityLost"}
+    nodes.plane.kubectl(
+        "patch", "resourcequota", "small", "-n", tenant.name, "--patch", '{"spec": {"hard": {"pods": "9"}}}'
+    )
+    tenant.await_running_pods("train", 2, within=60)
+    assert tenant.status("train").get("restarts", 0) == 0
+    end(tenant, "train")
+
+
+def test_run_with_an_image_that_does_not_exist_waits_and_holds_nothing(nodes: RealNodes) -> None:
+    tenant = begin(nodes, "typo")
+    missing = {"spec": {"containers": [{"name": "main", "image": "images.jobtree.test/missing:1"}]}}
+    tenant.create_run("typo", "lab", 24, template=missing)
+    wait_until(lambda: "PodStuck" in tenant.event_reasons("typo"), "the Run has an Event for its pod")
+    events = tenant.items(f"/api/v1/namespaces/{tenant.name}/events")
+    (stuck,) = [event["message"] for event in events if event["reason"] == "PodStuck"][:1]
+    assert "images.jobtree.test/missing:1" in stuck
+    assert "cancel the Run and submit it with another template" in stuck
+    wait_until(lambda: tenant.status("typo").get("reason") == "Unplaceable", "the Run waits", 40)
+    assert "images.jobtree.test/missing:1" in tenant.status("typo")["message"]
+    assert set(tenant.closure_reasons("typo")) == {"CapacityLost"}
+    end(tenant, "typo")
 
 
 def test_gang_continues_from_its_checkpoint_on_the_spare_when_a_node_fails(
@@ -95,20 +189,3 @@ def test_gang_continues_from_its_checkpoint_on_the_spare_when_a_node_fails(
         lambda: sorted(tenant.closure_reasons("train")) == closure_reasons,
         "its leases have their closure reasons",
     )
-
-
-def test_run_reports_an_image_that_does_not_exist(nodes: RealNodes) -> None:
-    """The Run keeps its GPUs until a user cancels it, and an Event says why its pod does not start."""
-    tenant = Tenant(nodes.plane, None, "typo")
-    tenant.flavor = LABELS["gpu.flavor"]
-    tenant.create_budget("lab", 1)
-    missing = {"spec": {"containers": [{"name": "main", "image": "images.jobtree.test/missing:1"}]}}
-    tenant.create_run("typo", "lab", 1, template=missing)
-    wait_until(lambda: "PodStuck" in tenant.event_reasons("typo"), "the Run has an Event for its pod")
-    events = tenant.items(f"/api/v1/namespaces/{tenant.name}/events")
-    (stuck,) = [event["message"] for event in events if event["reason"] == "PodStuck"][:1]
-    assert "images.jobtree.test/missing:1" in stuck
-    assert "cancel the Run and submit it with another template" in stuck
-    tenant.cancel("typo")
-    wait_until(lambda: not tenant.plane.rest.get(tenant.run_path("typo")).accepted, "the Run is deleted")
-    assert tenant.closure_reasons("typo") == ["Cancelled"]

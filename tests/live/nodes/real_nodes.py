@@ -76,6 +76,17 @@ class RealNode:
         assert self._server is not None, f"{self.name} was never started"
         self._server.stop()
 
+    def remove_image(self, image: str) -> None:
+        """Removes an image from the containerd of the machine, which has a mount namespace of its own."""
+        config = str(self._settings_file.parent / "containerd.toml")
+        pid = next(
+            process.name
+            for process in Path("/proc").iterdir()
+            if process.name.isdigit() and is_containerd(process, config)
+        )
+        remove = ["ctr", "-n", "k8s.io", "images", "rm", "--sync", image]
+        subprocess.run(["nsenter", "-t", pid, "-m", *remove], check=True, capture_output=True, timeout=60)
+
     def await_ready(self) -> None:
         """Waits until the node is Ready and reports its GPUs."""
 
@@ -91,6 +102,15 @@ class RealNode:
             return conditions.get("Ready") == "True" and gpus == self._gpus
 
         wait_until(ready, f"{self.name} is ready and has GPUs", NODE_SECONDS)
+
+
+def is_containerd(process: Path, config: str) -> bool:
+    """Whether this entry of /proc is a containerd with that configuration."""
+    try:
+        words = (process / "cmdline").read_text().split("\0")
+    except OSError:
+        return False  # it has ended
+    return Path(words[0]).name == "containerd" and config in words
 
 
 class RealNodes:

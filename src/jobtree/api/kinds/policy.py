@@ -70,6 +70,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     promise_depth: int = 1000
     max_grace_ms: int = 5 * MINUTE
     node_grace_ms: int = 2 * MINUTE
+    placement_grace_ms: int = 2 * MINUTE
     default_template: PodTemplate | None = None
     lease_retention_ms: int = 30 * DAY
     beacon: Beacon | None = None
@@ -114,6 +115,7 @@ class PolicySpec(Wire):
     promise_depth: Depth = 1000
     max_grace: Duration = "5m"
     node_grace: Duration = "2m"
+    placement_grace: Duration = "2m"
     default_template: PodTemplate | None = None
     lease_retention: Duration = "30d"
     beacon: BeaconSpec | None = None
@@ -175,6 +177,7 @@ def build_policy(spec: PolicySpec, where: str) -> Policy:
         promise_depth=spec.promise_depth,
         max_grace_ms=parse_duration(spec.max_grace),
         node_grace_ms=parse_duration(spec.node_grace),
+        placement_grace_ms=parse_duration(spec.placement_grace),
         default_template=spec.default_template,
         lease_retention_ms=parse_duration(spec.lease_retention),
         beacon=None if spec.beacon is None else _beacon(spec.beacon),

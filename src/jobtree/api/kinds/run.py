@@ -280,6 +280,21 @@ class FundingShare(Wire):
     gpu_hours: Decimal
 
 
+class PodRefusal(Wire):
+    """A refusal of the Run's pods, by a node, or without one by the API server or a scheduler (N3).
+
+    The Run leaves at ``deadline`` if its pods are still refused, and does not try again before ``until``.
+    """
+
+    message: Annotated[str, Meta(max_length=1024)]
+    since: Time
+    deadline: Time
+    node: Name | None = None
+    until: Time | None = None
+    times: Tally = 0
+    spares_only: bool = False
+
+
 class Risk(Wire):
     reservation: Name
     at: Time
@@ -345,6 +360,7 @@ class RunStatus(Wire):
     changed_at: Time | None = None  # the last start, resize, swap or restart
     restarts: Tally = 0  # caused by failed pods
     resume_at: Time | None = None  # when the pods of the next attempt start
+    refusals: Annotated[tuple[PodRefusal, ...], Meta(max_length=64)] = ()
     leases_opened: Tally = 0
     lotteries_lost: Tally = 0
     times_stopped: Tally = 0  # by Jobtree, not by a fault

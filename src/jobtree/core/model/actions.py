@@ -14,6 +14,7 @@ from jobtree.core.model.gpu_lease import GpuLease, RunKey
 from jobtree.core.model.outcomes import ActionKind
 from jobtree.core.model.promise import Promise
 from jobtree.core.model.reasons import Cause, Verdict
+from jobtree.core.model.refusals import Refusal
 
 
 class LeaseClosing(msgspec.Struct, frozen=True):
@@ -36,6 +37,7 @@ class Action(msgspec.Struct, frozen=True):
     provisional: bool = False  # of a Start: on promised slots, until they are due
     promise: Promise | None = None  # that is made, moved or ended
     record: Record | None = None  # of an Activate: the proof of its resolution
+    refusals: tuple[Refusal, ...] = ()  # of an Avoid: what refuses its pods, and until when it is avoided
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -21,6 +21,7 @@ from jobtree.api.schema.quantities import (
 RunKey = tuple[str, str]  # namespace, name
 EnvelopeKey = tuple[str, str]  # budget, envelope
 Slots = tuple[tuple[str, int], ...]  # node and mask of its slots, in rank order
+GroupRank = tuple[int, int]  # a group, and the position of a pod in it
 
 
 class GpuLease(msgspec.Struct, frozen=True):

@@ -20,6 +20,7 @@ ActionKind = Literal[
     "Grow",
     "AddSpare",
     "Recover",
+    "Avoid",
     "Restart",
     "Shrink",
     "DropSpare",
@@ -68,6 +69,10 @@ ACTIONS: dict[ActionKind, ActionFacts] = {
     "AddSpare": ActionFacts("starts standby pods on the opened slots", "SpareAdded"),
     "Recover": ActionFacts(
         "starts lost ranks on the opened slots and stops their other pods", begins_attempt=True
+    ),
+    "Avoid": ActionFacts(
+        "keeps the Run from nodes that refuse its pods, or from starting at all, for a pause that doubles",
+        "Refused",
     ),
     "Restart": ActionFacts(
         "stops all pods and starts them again on the same slots once the Run may resume",
@@ -158,7 +163,7 @@ CLOSURES: dict[ClosureReason, ClosureFacts] = {
     ),
     "Swap": ClosureFacts("the spare became a rank"),
     "NodeFailure": ClosureFacts("a node failed"),
-    "CapacityLost": ClosureFacts("their node failed or was drained"),
+    "CapacityLost": ClosureFacts("their node failed, was drained or refused their pods"),
     "WindowClosed": ClosureFacts("the envelope's window closed"),
     "BudgetExhausted": ClosureFacts("the envelope's hours ran out, or it was cut"),
     "Recalled": ClosureFacts("the envelope's owner needed it for its own Run"),
@@ -203,6 +208,13 @@ EVENTS: dict[str, EventFacts] = {
     "Recovered": EventFacts("A lost rank continues on other GPUs of its domain."),
     "NodeFailed": EventFacts("A node that it used failed.", warning=True),
     "Evicted": EventFacts("Somebody evicted or deleted a pod of it."),
+    "Refused": EventFacts(
+        "A node, the scheduler or the API server refused its pods for longer than placementGrace, in these "
+        "words.",
+        warning=True,
+    ),
+    "Moved": EventFacts("Ranks that were refused go elsewhere."),
+    "Unplaceable": EventFacts("Its pods were refused, and it queues again.", warning=True),
     AT_RISK: EventFacts(
         "It may be stopped for a promise to another Run. The message says when, and with what probability.",
         warning=True,
@@ -297,6 +309,14 @@ ROWS = (
         closes=("CapacityLost", "Swap", "Shrink"),
         reported_as=("Evicted",),
     ),
+    Outcome(
+        "Recover",
+        Reason.UNPLACEABLE,
+        opens=("Swap", "Recover", "Demote", "Continue"),
+        closes=("CapacityLost", "Swap", "Shrink"),
+        reported_as=("Moved",),
+    ),
+    Outcome("Avoid", Reason.UNPLACEABLE),
     Outcome("Restart", Reason.RESTARTED),
     Outcome("Restart", Reason.EVICTED),
     Outcome("Shrink", Reason.RESIZED, opens=("Continue",), closes=("Shrink",), by_owner=True),
@@ -314,12 +334,14 @@ ROWS = (
     Outcome("DropSpare", Reason.NODE_FAILURE, opens=("Continue",), closes=("NodeFailure",)),
     Outcome("DropSpare", Reason.EVICTED, opens=("Continue",), closes=("CapacityLost",)),
     Outcome("DropSpare", Reason.SPARE_EVICTED, opens=("Continue",), closes=("CapacityLost",)),
+    Outcome("DropSpare", Reason.UNPLACEABLE, opens=("Continue",), closes=("CapacityLost",)),
     Outcome("DropSpare", Reason.WINDOW_NOT_OPEN, closes=("WindowClosed",)),
     Outcome("DropSpare", Reason.HOURS_EXHAUSTED, opens=("Continue",), closes=("BudgetExhausted",)),
     Outcome("DropSpare", Reason.CONCURRENCY_EXHAUSTED, opens=("Continue",), closes=("Recalled",)),
     Outcome("Requeue", Reason.RECLAIMED, closes=("Reclaimed", "ReclaimedBySpare")),
     Outcome("Requeue", Reason.OWNER_NEEDS, closes=("Recalled",)),
     Outcome("Requeue", Reason.CAPACITY_LOST, closes=("CapacityLost",), counted_as=Reason.NODE_FAILURE),
+    Outcome("Requeue", Reason.UNPLACEABLE, closes=("CapacityLost",)),
     Outcome("Preempt", Reason.RANDOM_PREEMPT, closes=("RandomPreempt",)),
     Outcome("Exempt", Reason.NOT_DRAWN),
     Outcome("Release", Reason.RELEASED),
@@ -362,6 +384,7 @@ ROWS = (
     Outcome("Withdraw", Reason.CROWDED_OUT),
     Outcome("Withdraw", Reason.COLLISION),
     Outcome("Withdraw", Reason.NODE_FAILURE),
+    Outcome("Withdraw", Reason.UNPLACEABLE),
     Outcome("Withdraw", Reason.KEY_CHANGED, logged_by="resolver"),
 )
 OUTCOMES = {(row.action, row.reason): row for row in ROWS}

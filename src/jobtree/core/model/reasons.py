@@ -97,6 +97,12 @@ class Reason(StrEnum):
     NODE_FAILURE = "NodeFailure", CHANGE, "node {where} failed"
     EVICTED = "Evicted", CHANGE, "pods of rank {where} were evicted or deleted"
     SPARE_EVICTED = "SpareEvicted", CHANGE, "standby pods were evicted from {where}, which takes no pods now"
+    REFUSED = (
+        "Refused",
+        STATE,
+        "its pods are refused; if that goes on for placementGrace, it goes elsewhere or waits: {where}",
+    )
+    UNPLACEABLE = "Unplaceable", CHANGE, "its pods were refused for longer than placementGrace: {where}"
     RESTARTED = "Restarted", CHANGE, "rank {where} failed: it starts again from its last checkpoint"
     RESTARTS_EXHAUSTED = "RestartsExhausted", CHANGE, "rank {where} failed and its maxRestarts are used up"
     RESIZED = "Resized", CHANGE, "its owner asked for a width of {need} GPUs"

@@ -92,6 +92,7 @@ class GangLayout:
                 memory_bytes=shape.memory_bytes,
                 tolerations=shape.tolerations,
                 node_selector=shape.node_selector,
+                avoided_nodes=self.run.avoided_nodes,
                 payer_selectors=paid_on,
                 may_use_spares=self.may_use_spares,
             )

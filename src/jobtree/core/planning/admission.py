@@ -11,7 +11,8 @@ from typing import Protocol
 
 from jobtree.core.funding.cover import funding_refusals
 from jobtree.core.model.gang_shape import GangShape
-from jobtree.core.model.reasons import Cause, Reason, Verdict
+from jobtree.core.model.reasons import ROOM, Cause, Reason, Verdict
+from jobtree.core.model.refusals import describe
 from jobtree.core.model.widest_width import TRIED_IN_ORDER, widest_width
 from jobtree.core.operations.family_promises import promise_before_family, start_before_family
 from jobtree.core.operations.gang_layout import GangLayout
@@ -212,7 +213,17 @@ def start_opportunistic(trial: Trial, run: RunState, width: int, pod_size: int) 
 def refusal_causes(
     trial: Trial, run: RunState, shape: GangShape, flavor: FlavorPool | None, pod_size: int
 ) -> list[Cause]:
-    """Every cause why the Run cannot start at its least width: payers first, then room."""
+    """Every cause why the Run cannot start at its least width: payers, room, nodes that refused its pods."""
+    causes = causes_of_width(trial, run, shape, flavor, pod_size)
+    paused = [refusal for refusal in run.refusals if refusal.node in run.avoided_nodes]
+    if paused and any(cause.reason.topic == ROOM for cause in causes):
+        causes.append(Cause(Reason.UNPLACEABLE, describe(paused)))
+    return causes
+
+
+def causes_of_width(
+    trial: Trial, run: RunState, shape: GangShape, flavor: FlavorPool | None, pod_size: int
+) -> list[Cause]:
     world = trial.world
     causes = funding_refusals(world, run, shape.min, pod_size, world.now)
     if flavor is None or not flavor.domains:

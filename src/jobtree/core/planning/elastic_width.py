@@ -135,6 +135,7 @@ class StalledGrowth:
             shape.memory_bytes,
             shape.tolerations,
             shape.node_selector,
+            run.avoided_nodes,
         )
         key = (gpus, *pod_demand)
         cached = self._lacking_room.get(key)

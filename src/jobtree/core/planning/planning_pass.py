@@ -32,10 +32,11 @@ from jobtree.core.planning.pod_restart import drop_evicted_spares, restart
 from jobtree.core.planning.promise_repair import repair_disturbed_promises, repair_promises
 from jobtree.core.planning.pull_forward import pull_promises_forward
 from jobtree.core.planning.recovery import pods_on_failed_nodes, recover
+from jobtree.core.planning.refused_pods import leave_refusers
 from jobtree.core.planning.stage_gang_admission import admit_gang, waits_in_gang
 from jobtree.core.runs.run_state import FINISHED, RunState
 from jobtree.core.runs.run_tree import children_of
-from jobtree.core.runs.run_verdict import current_verdict
+from jobtree.core.runs.run_verdict import current_verdict, is_reported_refused
 from jobtree.core.world.timers import TimerKind
 from jobtree.core.world.upstream_runs import is_released, upstream_failure_at, waiting_verdict
 from jobtree.core.world.world import World
@@ -89,6 +90,7 @@ class PlanningPass:
         self.reported: dict[RunKey, Verdict] = {}
         self.refused: dict[RunKey, Verdict] = {}
         self.trees: set[RunKey] = set()
+        self.rechecked: set[RunKey] = set()  # Runs whose pods are refused, or not any more
         self.cancelled: set[RunKey] = set()
 
     def plan(self) -> Plan:
@@ -120,7 +122,7 @@ class PlanningPass:
         considered = tuple(key for key in considered if key not in causes)
         return Plan(
             actions=tuple(trial.actions()),
-            verdicts=changed_verdicts(world, trial.causes(), verdicts, stalled),
+            verdicts=changed_verdicts(world, self._causes(), verdicts, stalled),
             children=missing_children(world, self.trees),
             cordons=tuple(filter(world.node_lifecycle.has_failed, sorted(world.nodes_to_cordon))),
             growth_exhausted=flavors_checked,
@@ -132,6 +134,11 @@ class PlanningPass:
                 name for name in sorted(world.fleet.flavors) if name not in flavors_with_news
             ),
         )
+
+    def _causes(self) -> dict[RunKey, Cause | None]:
+        """The cause of the last action on each Run, and running Runs whose verdicts may have changed."""
+        rechecked = {key: None for key in self.rechecked if self.world.runs[key].phase == "Running"}
+        return {**rechecked, **self.trial.causes()}
 
     def _has_phase(self, key: RunKey, verdict: Verdict) -> bool:
         """Whether the Run still has the phase of the verdict."""
@@ -152,6 +159,8 @@ class PlanningPass:
             self.cancel(run)
         elif run.phase == "Running":
             process_running(trial, run)
+            if run.refusals or is_reported_refused(run):
+                self.rechecked.add(run.key)
         elif run.phase == "Waiting" and not release_run(trial, run):
             self.reported[run.key] = waiting_verdict(world.run_graph, run)
         if run.is_tree:
@@ -222,6 +231,8 @@ def process_running(trial: Trial, run: RunState) -> None:
         restart(trial, run)
     elif run.evicted_spare_nodes:
         drop_evicted_spares(trial, run)
+    if run.phase == "Running":
+        leave_refusers(trial, run)
     if shape is not None and shape.malleable and run.phase == "Running" and run.width > shape.desired:
         shrink_to(trial, run, shape.desired)
 
@@ -345,7 +356,7 @@ def admit_queue(trial: Trial) -> tuple[dict[RunKey, Verdict], tuple[RunKey, ...]
 
 
 def changed_verdicts(
-    world: World, causes: dict[RunKey, Cause], refused: dict[RunKey, Verdict], stalled: Stalled
+    world: World, causes: dict[RunKey, Cause | None], refused: dict[RunKey, Verdict], stalled: Stalled
 ) -> dict[RunKey, Verdict]:
     """Verdicts that differ from the last one of the Run."""
     verdicts: dict[RunKey, Verdict] = {}

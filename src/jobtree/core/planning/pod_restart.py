@@ -52,15 +52,15 @@ def evicted_spares_without_node(world: World, run: RunState) -> Losses:
     lost: Losses = {}
     for lease in sorted(run.leases.values(), key=lease_number):
         pods = [pod for pod in pods_of(lease.slots, run.pod_size) if pod[0] in run.evicted_spare_nodes]
-        without_node = [pod for pod in pods if lease.role == "Spare" and is_lost_to_pods(world, pod[0])]
+        without_node = [pod for pod in pods if lease.role == "Spare" and is_lost_to_pods(world, run, pod[0])]
         if without_node:
             lost[lease.name] = without_node
     return lost
 
 
-def is_lost_to_pods(world: World, node: str) -> bool:
-    """Whether a node takes no pods now, and is not held by the breaker."""
-    return not node_takes_pods(world, node) and not world.node_lifecycle.is_held(node)
+def is_lost_to_pods(world: World, run: RunState, node: str) -> bool:
+    """Whether a node takes no pods of the Run now, and is not held by the breaker."""
+    return not node_takes_pods(world, run, node) and not world.node_lifecycle.is_held(node)
 
 
 def fail_or_restart(trial: Trial, run: RunState, first_loss: RankLoss) -> None:
@@ -87,7 +87,7 @@ def ranks_without_node(world: World, run: RunState) -> Losses:
     for group_rank in sorted({loss.group_rank for loss in actual_losses(world, run)}):
         if group_rank in rank_slots:
             lease, pod = rank_slots[group_rank]
-            if is_lost_to_pods(world, pod[0]):
+            if is_lost_to_pods(world, run, pod[0]):
                 lost.setdefault(lease, []).append(pod)
     return lost
 

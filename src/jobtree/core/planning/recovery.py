@@ -9,6 +9,7 @@ from other Runs.
 import msgspec
 
 from jobtree.api.kinds.lease import ClosureReason, OpenReason
+from jobtree.api.kubernetes.pod import tolerates
 from jobtree.core.funding.payer_candidates import funding_class
 from jobtree.core.model.gpu_lease import GpuLease, RunKey, join_pods, lease_number, pods_of
 from jobtree.core.model.reasons import Cause, Reason
@@ -48,26 +49,39 @@ def pods_on_failed_nodes(world: World, run: RunState) -> Losses:
     return lost
 
 
-def node_takes_pods(world: World, name: str) -> bool:
-    """Whether a pod may start on this node: it exists, is Ready, and is neither cordoned nor failed."""
+def node_takes_pods(world: World, run: RunState, name: str) -> bool:
+    """Whether a pod of the Run may start on this node: it is Ready, not cordoned, and its taints allow it."""
     node_slots = world.fleet.nodes.get(name)
-    return (
-        node_slots is not None
-        and node_slots.node.ready
-        and not node_slots.node.cordoned
-        and not node_slots.node.failed
-    )
+    if node_slots is None:
+        return False
+    node, shape = node_slots.node, run.shape
+    tolerations = shape.tolerations if shape is not None else ()
+    return node.ready and not node.cordoned and not node.failed and tolerates(node.taints, tolerations)
 
 
 def recover(trial: Trial, run: RunState, lost: Losses, cause: Cause, closure: ClosureReason) -> None:
     """Recovers the Run, or requeues it if that is impossible."""
+    if not try_recovery(trial, run, lost, cause, closure):
+        nodes = ", ".join(sorted({node for pods in lost.values() for node, _ in pods}))
+        capacity_lost = Cause(Reason.CAPACITY_LOST, nodes)
+        requeue(trial, run, trial.world.now, capacity_lost, "CapacityLost")
+
+
+def try_recovery(  # noqa: PLR0913  what was lost, why, and what may replace it
+    trial: Trial,
+    run: RunState,
+    lost: Losses,
+    cause: Cause,
+    closure: ClosureReason,
+    *,
+    may_move: bool = True,
+) -> bool:
+    """Recovers the Run if that is possible; without ``may_move`` it can only become narrower."""
     checkpoint = trial.checkpoint()
-    if Recovery(trial, run, cause, closure).recover(lost):
-        return
+    if Recovery(trial, run, cause, closure, may_move=may_move).recover(lost):
+        return True
     trial.rollback(checkpoint)
-    nodes = ", ".join(sorted({node for pods in lost.values() for node, _ in pods}))
-    capacity_lost = Cause(Reason.CAPACITY_LOST, nodes)
-    requeue(trial, run, trial.world.now, capacity_lost, "CapacityLost")
+    return False
 
 
 class LostRanks(msgspec.Struct):
@@ -92,8 +106,11 @@ class LostRanks(msgspec.Struct):
 class Recovery:
     """One attempt to recover a Run that lost pods: first other work makes room, then the Run changes."""
 
-    def __init__(self, trial: Trial, run: RunState, cause: Cause, closure: ClosureReason) -> None:
+    def __init__(
+        self, trial: Trial, run: RunState, cause: Cause, closure: ClosureReason, *, may_move: bool = True
+    ) -> None:
         self.trial = trial
+        self.may_move = may_move  # lost ranks may get other slots
         self.world = trial.world
         self.run = run
         self.cause = cause
@@ -179,7 +196,7 @@ class Recovery:
                     pod
                     for pod in pods_of(spare.slots, self.run.pod_size)
                     if pod not in lost.get(spare.name, ())
-                    and node_takes_pods(self.world, pod[0])
+                    and node_takes_pods(self.world, self.run, pod[0])
                     and not self.world.fleet.nodes[pod[0]].foreign_on_spares
                 ],
             )
@@ -190,7 +207,7 @@ class Recovery:
 
     def _make_room(self, lost_ranks: LostRanks, recovered: list[LostRanks], lost: Losses) -> bool:
         """Ends opportunistic work until these lost ranks fit, too; returns whether they do."""
-        if any(lease.role == "Opportunistic" for lease, _ in lost_ranks.lost):
+        if not self.may_move or any(lease.role == "Opportunistic" for lease, _ in lost_ranks.lost):
             return False  # opportunistic work is not moved
         outer_checkpoint = self.trial.checkpoint()
         standby_pods = [pod for _, pods in lost_ranks.spares for pod in pods][: lost_ranks.pods]
@@ -238,6 +255,7 @@ class Recovery:
             memory_bytes=shape.memory_bytes,
             tolerations=shape.tolerations,
             node_selector=shape.node_selector,
+            avoided_nodes=self.run.avoided_nodes,
             payer_selectors=envelope.selector,
         )
 

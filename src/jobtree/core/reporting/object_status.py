@@ -7,7 +7,7 @@ import msgspec
 
 from jobtree.api.kinds.budget import BudgetStatus, ClassUse, Usage
 from jobtree.api.kinds.lease import LeaseClass, Payer
-from jobtree.api.kinds.run import Ending, FundingShare, Phase, Risk, RunStatus, Width
+from jobtree.api.kinds.run import Ending, FundingShare, Phase, PodRefusal, Risk, RunStatus, Width
 from jobtree.api.schema.object_meta import Condition
 from jobtree.api.schema.quantities import HOUR, MILLI, format_milli, format_time, parse_milli
 from jobtree.core.accounts.envelope_accounts import FOREVER, Account, EnvelopeState, credits_used
@@ -75,6 +75,7 @@ def run_status(
         changed_at=format_time(run.changed_at) if phase == "Running" else None,
         restarts=run.restarts,
         resume_at=format_time(run.resume_at) if run.resume_at > world.now and phase == "Running" else None,
+        refusals=refusal_status(run),
         lotteries_lost=run.lotteries_lost,
         times_stopped=run.times_stopped,
         reservations_made=run.reservations_made,
@@ -123,6 +124,22 @@ def condition(name: str, holds: bool, reason: str, since: int) -> Condition:  # 
         status="True" if holds else "False",
         reason=reason,
         last_transition_time=format_time(since),
+    )
+
+
+def refusal_status(run: RunState) -> tuple[PodRefusal, ...]:
+    """Returns what refuses the pods of a Run, as a later manager reads it (N3)."""
+    return tuple(
+        PodRefusal(
+            node=refusal.node or None,
+            message=refusal.message,
+            since=format_time(refusal.since),
+            deadline=format_time(refusal.deadline),
+            until=None if refusal.until is None else format_time(refusal.until),
+            times=refusal.times,
+            spares_only=refusal.spares_only,
+        )
+        for refusal in run.refusals
     )
 
 

@@ -7,8 +7,8 @@ hostname and its group.
 """
 
 from jobtree.api.schema.quantities import format_slots, parse_slots
-from jobtree.core.model.gpu_lease import GpuLease, lease_number, pods_of
-from jobtree.core.runs.run_state import GroupRank, PodSlots, RankSlots, RunState
+from jobtree.core.model.gpu_lease import GpuLease, GroupRank, lease_number, pods_of
+from jobtree.core.runs.run_state import PodSlots, RankSlots, RunState
 
 
 def ranks_in_order(run: RunState) -> dict[GroupRank, tuple[str, PodSlots]]:

@@ -10,15 +10,16 @@ from typing import Any, Literal
 
 import msgspec
 
-from jobtree.api.kinds.run import Phase, Run
+from jobtree.api.kinds.run import Phase, Run, RunStatus
 from jobtree.api.schema.quantities import MINUTE, SECOND, parse_duration, parse_time
 from jobtree.core.accounts.envelope_accounts import FOREVER, Account
 from jobtree.core.model.actions import Action
 from jobtree.core.model.gang_shape import GangShape, gang_shape
-from jobtree.core.model.gpu_lease import GpuLease, RunKey
+from jobtree.core.model.gpu_lease import GpuLease, GroupRank, RunKey
 from jobtree.core.model.outcomes import NEW_ATTEMPT_KINDS
 from jobtree.core.model.promise import CreationOrder, Precedence, Promise
 from jobtree.core.model.reasons import Reason, Verdict
+from jobtree.core.model.refusals import Refusal
 from jobtree.core.runs.run_usage import RunUsage
 
 FINISHED = frozenset({"Completed", "Failed"})
@@ -27,7 +28,6 @@ MAX_RESTART_DELAY = 10 * MINUTE
 PROTECTION_MS = 30 * MINUTE  # how long a promised start keeps its slots, also without a payer (R5)
 
 PodSlots = tuple[str, int]  # the node of a pod, and the mask of its slots there
-GroupRank = tuple[int, int]  # a group, and the position of a pod in it
 RankSlots = dict[GroupRank, PodSlots]
 
 
@@ -50,7 +50,11 @@ SAVED_FIELDS = (
     "since",
     "pod_size",
     "attempt",
+    "avoided_nodes",
     "changed_at",
+    "growth_paused",
+    "refusals",
+    "refused_everywhere",
     "restarts",
     "resume_at",
     "leases_opened",
@@ -69,6 +73,7 @@ class RunState:
 
     __slots__ = (
         "attempt",
+        "avoided_nodes",
         "borrowed_gpus",
         "cancelled",
         "changed_at",
@@ -77,6 +82,7 @@ class RunState:
         "date_search_generation",
         "evicted_spare_nodes",
         "gang",
+        "growth_paused",
         "key",
         "leases",
         "leases_opened",
@@ -98,6 +104,8 @@ class RunState:
         "rank_losses",
         "rank_slots",
         "recorded_interim_until",
+        "refusals",
+        "refused_everywhere",
         "reservations_made",
         "restarts",
         "resume_at",
@@ -144,6 +152,8 @@ class RunState:
         self.rank_slots: RankSlots = {}
         self.rank_losses: list[RankLoss] = []
         self.evicted_spare_nodes: dict[str, None] = {}  # nodes from which its spares were evicted
+        self.refusals: tuple[Refusal, ...] = ()
+        self.set_refusals(refusals_in_status(status), now)
         self.leases_opened = status.leases_opened
         self.lotteries_lost = status.lotteries_lost
         self.times_stopped = status.times_stopped  # by Jobtree, not by a fault
@@ -207,6 +217,7 @@ class RunState:
         """Records that all its leases end; with a promise it is reserved again."""
         self.since, self.pod_size, self.provisional, self.promised_start = None, 0, False, None
         self.not_drawn_at = None
+        self.refusals = tuple(refusal.without_pods() for refusal in self.refusals)
         self.lotteries_lost += lost_lottery
         self.times_stopped += not by_fault
         if self.promise is not None:
@@ -236,6 +247,18 @@ class RunState:
     def confirm(self, at: int) -> None:
         """Records that interim work gets at that instant what it was promised."""
         self.provisional, self.promised_start = False, at
+
+    def set_refusals(self, refusals: tuple[Refusal, ...], now: int) -> None:
+        """Records what refuses its pods, and what follows until a pause is over (N3)."""
+        self.refusals = refusals
+        self.update_pauses(now)
+
+    def update_pauses(self, now: int) -> None:
+        """Records which nodes it avoids now, and whether it, or its growth, waits."""
+        paused = [refusal for refusal in self.refusals if refusal.is_paused(now)]
+        self.avoided_nodes = tuple(refusal.node for refusal in paused if refusal.node)
+        self.refused_everywhere = any(not (refusal.node or refusal.spares_only) for refusal in paused)
+        self.growth_paused = any(not refusal.node for refusal in paused)
 
     def keep_in_lottery(self, at: int) -> None:
         """Records that it had a ticket in a lottery at that instant and did not lose (R4)."""
@@ -390,7 +413,12 @@ class RunState:
 
     @property
     def waiting(self) -> bool:
-        return self.phase in ("Pending", "Reserved") and self.shape is not None and not self.cancelled
+        return (
+            self.phase in ("Pending", "Reserved")
+            and self.shape is not None
+            and not self.cancelled
+            and not self.refused_everywhere
+        )
 
     def precedence_at(self, now: int) -> Precedence | None:
         """Returns the precedence of a promise that is due: only earlier ones hold against the Run (R5).
@@ -473,7 +501,7 @@ class RunState:
 
     @property
     def wants_growth(self) -> bool:
-        """Whether it runs, is funded, and lacks GPUs or spares that it wants (E1, P5)."""
+        """Whether it runs, is funded, and lacks GPUs or spares (E1, P5) that nobody refuses now (N3)."""
         shape = self.shape
         if (
             shape is None
@@ -481,6 +509,7 @@ class RunState:
             or self.cancelled
             or self.opportunistic_gpus
             or self.provisional
+            or self.growth_paused
         ):
             return False
         return (shape.may_grow and self.width < shape.desired) or bool(self.missing_spares())
@@ -495,7 +524,7 @@ class RunState:
     def growth_signature(self) -> tuple[object, ...] | None:
         """Everything that decides whether a stalled Run can take a step; None: it is checked by itself."""
         shape = self.shape
-        if shape is None or shape.spares or not self.is_reported_stalled:
+        if shape is None or shape.spares or self.avoided_nodes or not self.is_reported_stalled:
             return None
         pod = (self.pod_size, shape.cpu_milli, shape.memory_bytes, shape.tolerations, shape.node_selector)
         terms = (self.sponsors, bool(self.quotas), shape.max_duration is not None, self.promise is not None)
@@ -533,6 +562,22 @@ class RunState:
     def checkpoint_ms(self) -> int | None:
         """How often the work of the Run saves its state; None if it never does."""
         return self.shape.checkpoint if self.shape else None
+
+
+def refusals_in_status(status: RunStatus) -> tuple[Refusal, ...]:
+    """Returns the refusals of a Run as they were last written."""
+    return tuple(
+        Refusal(
+            node=written.node or "",
+            message=written.message,
+            since=parse_time(written.since),
+            deadline=parse_time(written.deadline),
+            until=parse_time(written.until) if written.until else None,
+            times=written.times,
+            spares_only=written.spares_only,
+        )
+        for written in status.refusals
+    )
 
 
 def restart_delay(restarts: int) -> int:

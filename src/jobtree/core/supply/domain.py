@@ -79,7 +79,7 @@ class Domain:
 
     def admitted_nodes(self, demand: PodDemand) -> frozenset[str] | None:
         """Returns the names of the nodes where such a pod may run and be paid; None: all nodes."""
-        key = (demand.tolerations, demand.node_selector, demand.payer_selectors)
+        key = admission_key(demand)
         if key not in self._admitted:
             names = frozenset(name for name, state in self.nodes.items() if demand.admits(state.node))
             self._admitted[key] = None if len(names) == len(self.nodes) else names
@@ -142,7 +142,7 @@ class Domain:
 
     def usable_node_names(self, demand: PodDemand) -> tuple[str, ...]:
         """Returns the names of the nodes where such a pod could run if nothing else did, sorted."""
-        key = (demand.size, demand.tolerations, demand.node_selector, demand.payer_selectors)
+        key = (demand.size, *admission_key(demand))
         usable = self._usable.get(key)
         if usable is None:
             names = self.admitted_nodes(demand)
@@ -231,6 +231,11 @@ class Domain:
         while len(self.buckets) <= state.node.gpus:
             self.buckets.append([])
         insort(self.buckets[state.free], state.node.name)
+
+
+def admission_key(demand: PodDemand) -> tuple[object, ...]:
+    """Everything in a demand that decides which nodes admit its pods."""
+    return demand.tolerations, demand.node_selector, demand.payer_selectors, demand.avoided_nodes
 
 
 def total_placeable(domains: Iterable[Domain], demand: PodDemand) -> int:

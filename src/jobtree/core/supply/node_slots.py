@@ -27,6 +27,7 @@ class PodDemand(msgspec.Struct, frozen=True):
     node_selector: NodeSelector = ()
     payer_selectors: NodeSelector = ()  # the envelope's selector
     may_use_spares: bool = False  # may use the slots of other Runs' spares
+    avoided_nodes: tuple[str, ...] = ()  # that refused pods of the Run (N3)
 
     @property
     def asks_only_gpus(self) -> bool:
@@ -35,7 +36,8 @@ class PodDemand(msgspec.Struct, frozen=True):
 
     def admits(self, node: Node) -> bool:
         return (
-            selector_matches(node.labels, self.node_selector)
+            node.name not in self.avoided_nodes
+            and selector_matches(node.labels, self.node_selector)
             and selector_matches(node.labels, self.payer_selectors)
             and tolerates(node.taints, self.tolerations)
         )

@@ -27,12 +27,12 @@ SortedEntry = TypeVar("SortedEntry", tuple[int, CreationOrder], Precedence)
 PLACEMENT_REASONS = frozenset({Reason.NO_FREE_SLOTS, Reason.GROUP_TOO_LARGE, Reason.HELD})
 
 
-DateSignature = tuple[str, GangShape | None, bool, bool]
+DateSignature = tuple[str, GangShape | None, bool, bool, tuple[str, ...]]
 
 
 def date_signature(run: RunState, promise: Promise) -> DateSignature:
     """Returns what the search for a date depends on, besides the promises that were made before."""
-    return run.owner, run.shape, bool(promise.funding), bool(promise.slips)
+    return run.owner, run.shape, bool(promise.funding), bool(promise.slips), run.avoided_nodes
 
 
 class WaitSignature(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ class InactiveQueue:
     def add(self, run: RunState, biggest_node: int) -> bool:
         """Adds a Run that can be inactive, and returns whether it can."""
         shape, promise = run.shape, run.promise
-        if shape is None or promise is None or run.gang or shape.allow_opportunistic:
+        if shape is None or promise is None or run.gang or shape.allow_opportunistic or run.avoided_nodes:
             return False
         if not run.waiting or run.verdict is None or run.verdict.phase != "Reserved":
             return False

@@ -12,24 +12,27 @@ from jobtree.core.runs.rank_assignment import reassign_ranks
 from jobtree.core.runs.run_state import RunState
 from jobtree.core.world.lease_intake import LeaseIntake
 from jobtree.core.world.pending_changes import PendingChanges
+from jobtree.core.world.refused_runs import RefusedRuns
 from jobtree.core.world.run_indexes import RunIndexes
 from jobtree.core.world.run_relations import RunRelations
 
 
 class RunLifecycle:
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917  the parts that a Run enters and leaves
         self,
         runs: dict[RunKey, RunState],
         indexes: RunIndexes,
         relations: RunRelations,
         lease_intake: LeaseIntake,
         changes: PendingChanges,
+        refused_runs: RefusedRuns,
     ) -> None:
         self._runs = runs
         self._indexes = indexes
         self._relations = relations
         self._lease_intake = lease_intake
         self._changes = changes
+        self._refused_runs = refused_runs
         self._successors: dict[RunKey, Run] = {}  # new Runs under the name of one that has not ended yet
 
     def put(self, run_object: Run) -> RunState:
@@ -58,6 +61,7 @@ class RunLifecycle:
         self._lease_intake.load_open_leases(run)
         if run.cpu_only and run.phase == "Running":
             reassign_ranks(run)
+        self._refused_runs.schedule(run)
         return run
 
     def _apply_edit(self, run: RunState, run_object: Run) -> None:
@@ -69,6 +73,7 @@ class RunLifecycle:
         run.apply_edit(run_object)
         self._relations.update(run)
         self._indexes.edit(run)
+        self._refused_runs.forget(run)
 
     def drop(self, key: RunKey) -> None:
         """Removes a deleted Run; one with leases or a promise is cancelled, and the next plan ends it."""

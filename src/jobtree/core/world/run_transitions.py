@@ -11,6 +11,10 @@ from jobtree.core.runs.run_state import FINISHED, RunState, SavedRunState
 from jobtree.core.world.run_indexes import RunIndexes
 from jobtree.core.world.run_relations import RunRelations
 
+FAULTS = frozenset(
+    {Reason.CAPACITY_LOST, Reason.UNPLACEABLE}
+)  # a Run that is requeued for them was not stopped
+
 
 class RunTransitions:
     def __init__(self, indexes: RunIndexes, relations: RunRelations) -> None:
@@ -32,9 +36,9 @@ class RunTransitions:
         if action.kind == "Start":
             run.start(action.at, action.pod_size, provisional=action.provisional)
         elif action.kind in REQUEUES:
-            run.requeue(
-                lost_lottery=action.kind == "Preempt", by_fault=action.cause.reason is Reason.CAPACITY_LOST
-            )
+            run.requeue(lost_lottery=action.kind == "Preempt", by_fault=action.cause.reason in FAULTS)
+        elif action.kind == "Avoid":
+            self._set_refusals(run, action)
         elif action.kind == "Exempt":
             run.keep_in_lottery(action.at)
             self._indexes.promise_index.invalidate_profiles(run)
@@ -43,6 +47,10 @@ class RunTransitions:
         if run.phase in FINISHED:
             run.end_provisional()
         self._indexes.reindex(run)
+
+    def _set_refusals(self, run: RunState, action: Action) -> None:
+        run.set_refusals(action.refusals, action.at)
+        self._indexes.promise_index.invalidate_feasibility(run)
 
     def _change_promise(self, run: RunState, action: Action) -> None:
         promise_index = self._indexes.promise_index
@@ -55,11 +63,13 @@ class RunTransitions:
 
     def undo(self, run: RunState, saved: SavedRunState) -> None:
         """The inverse of apply, for the state that the Run saved before it."""
-        provisional, not_drawn_at = run.provisional, run.not_drawn_at
+        provisional, not_drawn_at, refusals = run.provisional, run.not_drawn_at, run.refusals
         promise_index = self._indexes.promise_index
         promise = run.restore_state(saved)
         if run.promise is not promise:
             promise_index.set(run, promise, undo=True)
+        if run.refusals is not refusals:
+            promise_index.invalidate_feasibility(run)
         if (run.provisional, run.not_drawn_at) != (provisional, not_drawn_at):
             promise_index.invalidate_profiles(run)
         self._indexes.reindex(run)

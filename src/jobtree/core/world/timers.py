@@ -34,6 +34,7 @@ class TimerKind(IntEnum):
     REPAY = 8
     IDLE = 9
     SWEEP = 10
+    REFUSAL = 11
 
 
 Subject = tuple[TimerKind, str, str]  # the kind, and a key of two strings
@@ -73,6 +74,7 @@ class TimerQueue:
         self._schedule((TimerKind.GROWTH, *key), possible=may_grow)
         self._schedule((TimerKind.RECALL, *key), possible=running and run.reservations_made > 0)
         self._schedule((TimerKind.REPAY, *key), possible=running and run.opportunistic_gpus > 0)
+        self._schedule((TimerKind.REFUSAL, *key), possible=bool(run.refusals))
 
     def schedule_quotas(self, quotas: tuple[Account, ...]) -> None:
         for account in quotas:
@@ -183,6 +185,12 @@ class TimerQueue:
     def _sweep_instant(self, _key: tuple[str, str]) -> int | None:
         return self._if_future(self._sweep_at)
 
+    def _refusal_instant(self, key: RunKey) -> int | None:
+        """Returns when a Run whose pods are refused next leaves a node, or may try one again (N3)."""
+        run = self._runs.get(key)
+        instants = (refusal.next_instant for refusal in run.refusals) if run is not None else ()
+        return min((at for at in instants if at > self.now), default=None)
+
     def _follow_instant(self, key: RunKey) -> int | None:
         """Returns when a waiting Run fails because an upstream Run failed."""
         run = self._runs.get(key)
@@ -220,6 +228,7 @@ INSTANTS: dict[TimerKind, Callable[[TimerQueue, tuple[str, str]], int | None]] =
     TimerKind.REPAY: TimerQueue._repay_instant,  # noqa: SLF001
     TimerKind.IDLE: TimerQueue._idle_instant,  # noqa: SLF001
     TimerKind.SWEEP: TimerQueue._sweep_instant,  # noqa: SLF001
+    TimerKind.REFUSAL: TimerQueue._refusal_instant,  # noqa: SLF001
 }
 
 

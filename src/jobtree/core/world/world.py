@@ -25,6 +25,7 @@ from jobtree.core.model.actions import Action, Plan
 from jobtree.core.model.gpu_lease import GpuLease, RunKey, lease_number
 from jobtree.core.model.outcomes import CLEARS_PROMISE, NEW_ATTEMPT_KINDS, REQUEUES
 from jobtree.core.model.promise import Promise
+from jobtree.core.model.refusals import RefusedPods
 from jobtree.core.runs import carried_usage
 from jobtree.core.runs.run_durations import RunHistory
 from jobtree.core.runs.run_graph import RunGraph
@@ -38,6 +39,7 @@ from jobtree.core.world.node_lifecycle import NodeLifecycle
 from jobtree.core.world.open_leases import OpenLeases
 from jobtree.core.world.pending_changes import PendingChanges
 from jobtree.core.world.promise_index import PromiseIndex
+from jobtree.core.world.refused_runs import RefusedRuns
 from jobtree.core.world.run_indexes import RunIndexes
 from jobtree.core.world.run_lifecycle import RunLifecycle
 from jobtree.core.world.run_queue import RunQueue
@@ -84,7 +86,10 @@ class World:
         )
         relations = RunRelations(self.run_graph, indexes, self._changes)
         self.run_transitions = RunTransitions(indexes, relations)
-        self.run_lifecycle = RunLifecycle(self.runs, indexes, relations, self.lease_intake, self._changes)
+        self.refused_runs = RefusedRuns(self.runs, self.fleet, indexes, self._changes)
+        self.run_lifecycle = RunLifecycle(
+            self.runs, indexes, relations, self.lease_intake, self._changes, self.refused_runs
+        )
 
     @property
     def now(self) -> int:
@@ -208,6 +213,7 @@ class World:
         self.run_queue.process_due()
         if self.timers.take_sweep():
             self._changes.begin_sweep()
+        self.refused_runs.process_due()
 
     # Events: Runs and their promises
 
@@ -236,6 +242,12 @@ class World:
         if run.phase == "Running" and loss.attempt == run.attempt and loss.group_rank in run.rank_slots:
             run.add_rank_loss(loss)
             self.runs_to_check.add(key)
+
+    def refuse_pods(self, key: RunKey, attempt: int, refused: Iterable[RefusedPods]) -> None:
+        """Records which pods of a running Run are refused now, by whom and why (N3); none: not any more."""
+        run = self.runs[key]
+        if run.phase == "Running" and attempt == run.attempt:
+            self.refused_runs.report(run, refused, self.policy.placement_grace_ms)
 
     def lose_spare(self, key: RunKey, node: str) -> None:
         """Records that spares were evicted from a cordoned node; elsewhere their pods are recreated."""
@@ -325,6 +337,8 @@ class World:
         if action.kind in ("Start", "Demote") or action.kind in CLEARS_PROMISE:
             self.run_queue.schedule_recall(run)
             self.run_queue.update_growth(run)  # interim work does not grow
+        if action.kind == "Avoid":
+            self.refused_runs.schedule(run)
         if action.kind == "Cancel":
             self.run_lifecycle.drop(action.run_key)
 

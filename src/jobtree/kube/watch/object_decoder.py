@@ -91,7 +91,12 @@ class LiveNode(msgspec.Struct, frozen=True, gc=False):
 
 
 class LivePod(msgspec.Struct, frozen=True, gc=False):
-    """``deleted`` is the deletionTimestamp; ``stuck`` says why a container may wait for ever, if one does."""
+    """A pod with what its Run needs to know.
+
+    ``deleted`` is the deletionTimestamp. ``stuck`` says why a container may wait for ever. ``rejected`` says
+    why a kubelet refused the pod before anything ran. ``unscheduled`` says why the scheduler finds no node.
+    ``waits_since`` is since when the pod waits for a scheduler, or for its volumes and network.
+    """
 
     pod: Pod
     labels: dict[str, str]
@@ -100,6 +105,15 @@ class LivePod(msgspec.Struct, frozen=True, gc=False):
     deleted: str | None
     risk: str
     stuck: str = ""
+    rejected: str = ""
+    unscheduled: str = ""
+    waits_since: str = ""
+    disrupted: bool = False  # somebody else ends it: a taint, a drain, the scheduler
+
+    @property
+    def refused(self) -> str:
+        """Why it does not run, in the words of whoever refuses it; empty: nobody does."""
+        return self.rejected or self.stuck or self.unscheduled
 
     @property
     def run_uid(self) -> str:
@@ -110,10 +124,15 @@ class LivePod(msgspec.Struct, frozen=True, gc=False):
 def needs_no_action(change: Change[LivePod]) -> bool:
     """Whether a pod of a Run was created or is running as intended, so that there is nothing to do."""
     before, after = change
-    if after is None or (before is not None and before.value.pod.node != after.value.pod.node):
+    if after is None or (before is not None and is_moved_or_refused(before.value, after.value)):
         return False
     pod = after.value
-    return bool(pod.run_uid) and not (pod.pod.finished or pod.deleted or pod.stuck)
+    return bool(pod.run_uid) and not (pod.pod.finished or pod.deleted or pod.refused)
+
+
+def is_moved_or_refused(before: LivePod, after: LivePod) -> bool:
+    """Whether a pod is on another node now, or was refused before."""
+    return before.pod.node != after.pod.node or bool(before.refused)
 
 
 class _NodeMetadata(NodeMetadata, rename="camel"):
@@ -127,6 +146,7 @@ class _Node(RawNode):
 
 class _PodMetadata(PodMetadata, rename="camel"):
     resource_version: str = ""
+    creation_timestamp: str = ""
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
     deletion_timestamp: str | None = None
@@ -139,20 +159,70 @@ class _Waiting(msgspec.Struct):
 
 class _State(msgspec.Struct):
     waiting: _Waiting | None = None
+    running: dict[str, Any] | None = None
+    terminated: dict[str, Any] | None = None
 
 
 class _ContainerStatus(msgspec.Struct):
     state: _State = msgspec.field(default_factory=_State)
 
 
+class _PodCondition(msgspec.Struct, rename="camel"):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
 class _PodStatus(PodStatus, rename="camel"):
     reason: str = ""
+    message: str = ""
+    conditions: tuple[_PodCondition, ...] = ()
     init_container_statuses: tuple[_ContainerStatus, ...] = ()
     container_statuses: tuple[_ContainerStatus, ...] = ()
 
     @property
+    def containers(self) -> tuple[_ContainerStatus, ...]:
+        return (*self.init_container_statuses, *self.container_statuses)
+
+    @property
+    def rejected(self) -> str:
+        """Why a kubelet refused the pod: it is Failed for a reason of the node, and no container has run."""
+        has_run = any(container.state.running or container.state.terminated for container in self.containers)
+        if self.phase != "Failed" or not self.reason or has_run:
+            return ""
+        return f"{self.reason}: {self.message}" if self.message else self.reason
+
+    @property
+    def unscheduled(self) -> str:
+        condition = self._condition("PodScheduled")
+        if condition is None or condition.status != "False" or condition.reason == "SchedulingGated":
+            return ""
+        return f"{condition.reason}: {condition.message}"
+
+    def waits_since(self, created: str, node: str) -> str:
+        """Since when the pod waits for a scheduler, or for its volumes and network; empty: it does not."""
+        if self.phase not in ("", "Pending"):
+            return ""
+        if not node:
+            return created
+        condition = self._condition("PodReadyToStartContainers")
+        if condition is None or condition.status != "False":
+            return ""
+        return condition.last_transition_time or created
+
+    @property
+    def disrupted(self) -> bool:
+        condition = self._condition("DisruptionTarget")
+        return condition is not None and condition.status == "True"
+
+    def _condition(self, kind: str) -> _PodCondition | None:
+        return next((condition for condition in self.conditions if condition.type == kind), None)
+
+    @property
     def stuck(self) -> str:
-        for container in (*self.init_container_statuses, *self.container_statuses):
+        for container in self.containers:
             waiting = container.state.waiting
             if waiting is not None and waiting.reason in STUCK_REASONS:
                 return f"{waiting.reason}: {waiting.message}"
@@ -201,6 +271,13 @@ def read_service(encoded: Encoded) -> StoredObject[str]:
     return StoredObject(metadata.uid, metadata.name, metadata.namespace, metadata.resource_version, run_uid)
 
 
+def refusal_of(raw: _Pod) -> tuple[str, str, str, str, bool]:
+    """Returns why the pod of a Run does not run: the last fields of a ``LivePod``."""
+    status = raw.status
+    waits_since = status.waits_since(raw.metadata.creation_timestamp, raw.spec.node_name)
+    return status.stuck, status.rejected, status.unscheduled, waits_since, status.disrupted
+
+
 def read_live_pod(encoded: Encoded) -> StoredObject[LivePod]:
     try:
         raw = _decode_pod(encoded)
@@ -214,6 +291,6 @@ def read_live_pod(encoded: Encoded) -> StoredObject[LivePod]:
         status.reason,
         metadata.deletion_timestamp,
         metadata.annotations.get(RISK, ""),
-        status.stuck if pod.run_uid else "",
+        *(refusal_of(raw) if pod.run_uid else ()),
     )
     return StoredObject(pod.uid, pod.name, pod.namespace, metadata.resource_version, live)

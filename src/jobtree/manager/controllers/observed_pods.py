@@ -17,7 +17,7 @@ from jobtree.manager.pods.pod_set import PodPlacement
 FINISHED = frozenset({"Succeeded", "Failed"})
 # Reasons of failed pods that the node or somebody else ended.
 EVICTED = frozenset({"Evicted", "Preempting", "NodeShutdown", "Shutdown", "Terminated", "NodeLost"})
-REJECTED = ("OutOf", "UnexpectedAdmissionError", "Node")  # by the kubelet, before it started
+REJECTED = ("OutOf", "UnexpectedAdmissionError", "Node")  # by a kubelet that started again
 
 PodName = tuple[str, str]  # namespace, name
 
@@ -30,6 +30,7 @@ class ObservedPods:
         self._pending: dict[PodName, tuple[str, int]] = {}  # created and not seen yet: node, GPUs
         self._used: dict[str, int] = {}  # GPUs by node
         self._counted: dict[str, tuple[str, int]] = {}  # by UID of the pod
+        self._terminating: dict[str, dict[str, StoredObject[LivePod]]] = {}  # by node, then by UID
         self._seen: dict[str, set[tuple[str, str]]] = {}  # pods and their nodes, by UID of the Run
         self._reported: set[str] = set()  # Runs whose outcome was returned and led to no decision yet
 
@@ -60,6 +61,10 @@ class ObservedPods:
     def _remember(self, pod: StoredObject[LivePod]) -> None:
         live = pod.value
         self.forget_expected((pod.namespace, pod.name))
+        if live.deleted is not None and live.pod.gpus and not live.pod.finished:
+            self._terminating.setdefault(live.pod.node, {})[pod.uid] = pod
+        else:
+            self._forget_terminating(pod)
         self._count(
             pod.uid, None if live.pod.finished or not live.pod.node else (live.pod.node, live.pod.gpus)
         )
@@ -69,6 +74,7 @@ class ObservedPods:
 
     def _forget(self, pod: StoredObject[LivePod]) -> None:
         self._count(pod.uid, None)
+        self._forget_terminating(pod)
         key = (pod.namespace, pod.value.run_uid)
         pods = self._pods.get(key, {})
         if pod.name in pods and pods[pod.name].uid == pod.uid:
@@ -76,6 +82,17 @@ class ObservedPods:
             if not pods:
                 del self._pods[key]
                 self._remove_run(*key)
+
+    def _forget_terminating(self, pod: StoredObject[LivePod]) -> None:
+        node = pod.value.pod.node
+        pods = self._terminating.get(node, {})
+        pods.pop(pod.uid, None)
+        if not pods:
+            self._terminating.pop(node, None)
+
+    def terminating(self, node: str) -> list[StoredObject[LivePod]]:
+        """Returns the pods with GPUs on a node that are being deleted."""
+        return list(self._terminating.get(node, {}).values())
 
     def _remove_run(self, namespace: str, uid: str) -> None:
         self._namespaces[uid].discard(namespace)
@@ -126,7 +143,8 @@ class ObservedPods:
             for name, node in expected
             if name in pods and placements[name].is_at(pods[name].value.pod.node)
         }
-        seen = self._seen[uid] = (self._seen.get(uid, set()) | now_seen) & expected
+        rejected = {(name, node) for name, node in now_seen if pods[name].value.rejected}
+        seen = self._seen[uid] = ((self._seen.get(uid, set()) | now_seen) & expected) - rejected
         run_key = (metadata.namespace, metadata.name)
         lost = [
             (placement, why)
@@ -163,8 +181,15 @@ class ObservedPods:
         if pod is None or not placement.is_at(pod.value.pod.node):
             return (False, "its pod was deleted") if (name, placement.node) in seen else None
         live = pod.value
+        if live.rejected:
+            return None  # it is refused, and tried again
         if live.phase == "Failed":
-            excused = live.reason in EVICTED or live.reason.startswith(REJECTED)
+            excused = (
+                live.reason in EVICTED
+                or live.reason.startswith(REJECTED)
+                or live.disrupted
+                or (live.deleted is not None and pod.uid not in deleting)
+            )
             return not excused, live.reason or "its pod failed"
         if live.deleted is not None and live.phase != "Succeeded" and pod.uid not in deleting:
             return False, "its pod is being deleted"

@@ -13,8 +13,9 @@ import msgspec
 
 from jobtree.api.kinds.policy import Policy
 from jobtree.api.kinds.run import Run
+from jobtree.api.schema.quantities import MINUTE, parse_time
 from jobtree.kube.http import api_requests
-from jobtree.kube.http.api_errors import CONFLICT, NOT_FOUND, FencedError, KubeError, StatusError
+from jobtree.kube.http.api_errors import CONFLICT, FencedError, KubeError, StatusError
 from jobtree.kube.http.api_requests import Preconditions
 from jobtree.kube.http.api_resources import PODS, SERVICES
 from jobtree.kube.installation import ATTEMPT_LABEL
@@ -24,6 +25,7 @@ from jobtree.kube.write.fair_slots import FairSlots
 from jobtree.kube.write.object_writer import AT_ONCE, Writer
 from jobtree.manager.cluster_view import ClusterView
 from jobtree.manager.controllers.observed_pods import FINISHED, ObservedPods
+from jobtree.manager.controllers.refused_pods import RefusedPodTracker
 from jobtree.manager.decisions.pod_outcomes import PodOutcome, RankLost
 from jobtree.manager.decisions.write_set import DesiredPods, EventNote
 from jobtree.manager.log import Log, log_fields
@@ -42,17 +44,19 @@ RETRY_MS = 5_000
 LARGE_BYTES = 64 * 1024  # of a template
 LARGE_AT_ONCE = 2  # many large pods at once would keep the API server from other requests
 UNSTUCK = "repair what it needs, or cancel the Run and submit it with another template"
+HANGS_MS = 2 * MINUTE  # after its grace period, until a new attempt does not wait for a pod any more
 
 
 class UnfitTemplateError(Exception):
     """No pod can be built from the template of a Run."""
 
 
-def is_temporary(refused: Exception) -> bool:
-    """Whether the same request may succeed later: the server was busy, or a right was missing."""
+def is_refusal(refused: Exception) -> bool:
+    """Whether the server, or the template, refuses this pod; otherwise the server was busy."""
     if isinstance(refused, StatusError):
-        return refused.is_passing or refused.lacks_right or refused.code in (NOT_FOUND, CONFLICT)
-    return isinstance(refused, KubeError)
+        is_busy = refused.is_passing or (refused.code == CONFLICT and not refused.exists_already)
+        return not is_busy
+    return not isinstance(refused, KubeError)
 
 
 def is_large(run: Run) -> bool:
@@ -92,6 +96,7 @@ class PodReconciler:
         self._clock = clock
         self._wake = wake
         self.observed_pods = ObservedPods()
+        self._refused_pods = RefusedPodTracker(self.observed_pods, self._gpus_of_node)
         self._desired: dict[str, DesiredPods] = {}
         self._failed_nodes: frozenset[str] = frozenset()  # that still exist
         self._touched: set[str] = set()  # Runs whose pods are to be reconciled
@@ -115,8 +120,9 @@ class PodReconciler:
         self._desired.update(desired_pods)
         self._touched |= desired_pods.keys()
         self._unchecked |= desired_pods.keys()
-        for uid in desired_pods:
+        for uid, desired in desired_pods.items():
             self.observed_pods.clear_reported(uid)
+            self._refused_pods.set_known(uid, desired)
 
     def restart(self) -> None:
         """Forgets all desired pods: the model is built again, and names those that are still desired."""
@@ -159,8 +165,14 @@ class PodReconciler:
     def outcomes(self) -> list[PodOutcome]:
         """Returns the outcomes of Runs whose pods or desired pods changed."""
         outcomes, self._outcomes = self._outcomes, []
-        for uid in sorted(self._unchecked & self._desired.keys()):
-            outcomes += self.observed_pods.outcomes(uid, self._desired[uid], self._clock(), self._deleting)
+        now, grace = self._clock(), self._policy().placement_grace_ms
+        due = self._refused_pods.take_due(now)
+        self._touched |= due
+        for uid in sorted((self._unchecked | due) & self._desired.keys()):
+            desired = self._desired[uid]
+            outcomes += self.observed_pods.outcomes(uid, desired, now, self._deleting)
+            refused = self._refused_pods.report(uid, desired, now, grace)
+            outcomes += [refused] if refused is not None else []
         self._unchecked = set()
         return outcomes
 
@@ -175,7 +187,8 @@ class PodReconciler:
         return event_notes
 
     def next_retry_at(self) -> int | None:
-        return min(self._retry_at.values(), default=None)
+        looks = self._refused_pods.next_look_at()
+        return min([*self._retry_at.values(), *([] if looks is None else [looks])], default=None)
 
     def start_reconciling(self) -> None:
         """Starts the writes for all Runs whose pods may differ; does not wait for them."""
@@ -210,18 +223,18 @@ class PodReconciler:
             pod_name(run_name, uid, placement.part): placement for placement in desired.pod_set.placements
         }
         pods = self.observed_pods.pods_of(desired.run)
-        stale = [pod for pod in pods.values() if not self._belongs(pod, placements)]
+        stale = [pod for pod in pods.values() if not self._belongs(uid, pod, placements, now)]
         blocking = [pod for pod in stale if not self._may_stay(pod, placements, desired)]
         for pod in blocking:
             self._delete_pod(pod)
         self._update_risk_annotations(desired, [pod for pod in pods.values() if pod not in stale])
         for pod in pods.values():
             if pod.value.stuck:
-                message = f"pod {pod.name} does not start, and keeps its GPUs: {pod.value.stuck} ({UNSTUCK})"
+                message = f"pod {pod.name} does not start: {pod.value.stuck} ({UNSTUCK})"
                 self._record_note(uid, "PodStuck", message, pod.value.stuck.partition(":")[0])
         missing = [(name, placement) for name, placement in placements.items() if name not in pods]
         if missing:
-            waits_for = [pod for pod in blocking if not self._is_lost(pod.value.pod.node)]
+            waits_for = [pod for pod in blocking if self._is_waited_for(pod.value, now)]
             self._create_pods(uid, desired, missing, now, drains=bool(waits_for))
         elif not placements and not pods:
             self._forget(uid)
@@ -241,17 +254,28 @@ class PodReconciler:
             is None
         )
 
-    def _belongs(self, pod: StoredObject[LivePod], placements: dict[str, PodPlacement]) -> bool:
+    def _is_waited_for(self, pod: LivePod, now: int) -> bool:
+        """Whether the next attempt waits for the end of this pod: not on a failed node, and not for ever."""
+        hangs_at = None if pod.deleted is None else parse_time(pod.deleted) + HANGS_MS
+        if hangs_at is not None and hangs_at > now:
+            self._refused_pods.look_again(pod.run_uid, hangs_at)
+        return (hangs_at is None or hangs_at > now) and not self._is_lost(pod.pod.node)
+
+    def _belongs(
+        self, uid: str, pod: StoredObject[LivePod], placements: dict[str, PodPlacement], now: int
+    ) -> bool:
         placement = placements.get(pod.name)
         if placement is None or not placement.is_at(pod.value.pod.node):
             return False
+        if pod.value.rejected:
+            return not self._refused_pods.must_replace(uid, pod, now)
         return placement.is_rank or pod.value.phase not in FINISHED
 
     def _may_stay(
         self, pod: StoredObject[LivePod], placements: dict[str, PodPlacement], desired: DesiredPods
     ) -> bool:
         """Whether a finished rank may stay for inspection: it is of this attempt or the last one."""
-        if pod.value.phase not in FINISHED or pod.name in placements:
+        if pod.value.phase not in FINISHED or pod.value.rejected or pod.name in placements:
             return False
         attempt = pod.value.labels.get(ATTEMPT_LABEL, "")
         return desired.pod_set == NO_PODS or (
@@ -345,6 +369,7 @@ class PodReconciler:
         except KubeError as refused:
             for name, _ in ready:
                 self.observed_pods.forget_expected((desired.run.metadata.namespace, name))
+                self._record_refusal(uid, name, refused)
             self._retry_later(uid, "a Service could not be made", desired.run.metadata.name, refused)
             return
         slots = self._slots_of_large_pods if is_large(desired.run) else self._slots
@@ -361,27 +386,33 @@ class PodReconciler:
                 answer = await self._writer.create(PODS, self._document(desired, placement))
         except (KubeError, UnfitTemplateError) as refused:
             self.observed_pods.forget_expected(key)
-            if placement.is_rank and not is_temporary(refused):
-                self._outcomes.append(self._rank_lost(desired, placement, str(refused)[:400], failed=True))
+            self._record_refusal(uid, name, refused)
             self._retry_later(uid, "a pod could not be made", name, refused)
             return
-        lost = (
-            self._rank_lost(desired, placement, "its pod was deleted", failed=False)
-            if placement.is_rank
-            else None
-        )
+        self._refused_pods.accept_creation(uid, name)
+        lost = self._rank_lost(desired, placement, "its pod was deleted") if placement.is_rank else None
         self._created[key] = CreatedPod(msgspec.json.decode(answer, type=ObjectHead).metadata.uid, uid, lost)
         self._view.pods.apply_response(answer)
         if self._view.pods.get(self._created[key].uid) is None:
             self._wake()  # it was deleted before the answer arrived
 
-    def _rank_lost(
-        self, desired: DesiredPods, placement: PodPlacement, message: str, *, failed: bool
-    ) -> RankLost:
+    def _record_refusal(self, uid: str, name: str, refused: Exception) -> None:
+        """Records a pod that is not created: its Run does not keep its GPUs for ever (H5)."""
+        if is_refusal(refused):
+            self._refused_pods.refuse_creation(uid, name, str(refused))
+            self._unchecked.add(uid)
+
+    def _gpus_of_node(self, name: str) -> int | None:
+        node = self._view.nodes.named(name)
+        return None if node is None else node.value.node.gpus
+
+    def _rank_lost(self, desired: DesiredPods, placement: PodPlacement, message: str) -> RankLost:
         metadata = desired.run.metadata
         run_key, group_rank = (metadata.namespace, metadata.name), (placement.group, placement.group_rank)
         attempt = desired.pod_set.attempt
-        return RankLost(run_key, metadata.uid, attempt, self._clock(), group_rank, failed, message)
+        return RankLost(
+            run_key, metadata.uid, attempt, self._clock(), group_rank, failed=False, message=message
+        )
 
     def _document(self, desired: DesiredPods, placement: PodPlacement) -> ObjectBody:
         """Builds the pod of one placement. Raises UnfitTemplateError if the template is absent or broken."""
@@ -409,7 +440,10 @@ class PodReconciler:
         if not isinstance(refused, FencedError):
             self._log.say("binder", what, name=name, **log_fields(refused))
             self._record_note(uid, "PodRefused", f"{what}: {refused}")
-        self._retry_at[uid] = self._clock() + RETRY_MS
+        if uid not in self._retry_at:  # not once more for each pod of a gang
+            growing = is_refusal(refused) and not isinstance(refused, FencedError)
+            pause = self._refused_pods.creation_pause(uid) if growing else RETRY_MS
+            self._retry_at[uid] = self._clock() + pause
         self._touched.add(uid)
         self._wake()
 
@@ -426,6 +460,7 @@ class PodReconciler:
             self._with_service.discard(uid)
             self._noted_messages = {noted for noted in self._noted_messages if noted[0] != uid}
             self.observed_pods.forget_run(uid)
+            self._refused_pods.forget_run(uid)
 
     def _start_task(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)

@@ -1,10 +1,10 @@
-"""Outcomes that the pods of a Run report: all ranks succeeded, a rank is lost, or a spare is lost."""
+"""Outcomes that the pods of a Run report: all ranks succeeded, some are lost, or some are refused."""
 
 from typing import Protocol
 
 import msgspec
 
-from jobtree.core import GroupRank, RankLoss, RunKey, World
+from jobtree.core import GroupRank, RankLoss, RefusedPods, RunKey, World
 
 
 class PodOutcome(Protocol):
@@ -43,6 +43,20 @@ class RankLost(msgspec.Struct, frozen=True):
         if run is not None and run.uid == self.uid:
             loss = RankLoss(self.at, self.group_rank, self.attempt, self.failed, self.message)
             world.lose_rank(self.run_key, loss)
+
+
+class PodsRefused(msgspec.Struct, frozen=True):
+    """All pods of a Run that somebody refuses now (N3); none: those that were refused run, or are gone."""
+
+    run_key: RunKey
+    uid: str
+    attempt: int
+    refused: tuple[RefusedPods, ...]
+
+    def apply_to(self, world: World) -> None:
+        run = world.runs.get(self.run_key)
+        if run is not None and run.uid == self.uid:
+            world.refuse_pods(self.run_key, self.attempt, self.refused)
 
 
 class SpareLost(msgspec.Struct, frozen=True):

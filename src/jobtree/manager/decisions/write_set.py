@@ -80,12 +80,13 @@ class EventNote(msgspec.Struct, frozen=True):
 
 
 class DesiredPods(msgspec.Struct, frozen=True):
-    """The pods that a Run must have, and the risks that they show."""
+    """The pods that a Run must have, the risks that they show, and who refuses some, in which words."""
 
     run: Run
     pod_set: PodSet
     resume_at: int = 0
     risks: tuple[Risk, ...] = ()
+    refusals: tuple[tuple[str, str], ...] = ()
 
 
 class WriteSet(msgspec.Struct, frozen=True):

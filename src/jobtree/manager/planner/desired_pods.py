@@ -78,4 +78,5 @@ class PodSetTracker:
             pod_set(run),
             run.resume_at,
             known_risks.risks if known_risks else (),
+            tuple((refusal.node, refusal.message) for refusal in run.refusals if refusal.is_open),
         )

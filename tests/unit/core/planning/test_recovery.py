@@ -5,7 +5,8 @@ import pytest
 
 from jobtree.api.kubernetes.node import Node
 from jobtree.api.schema.quantities import HOUR, MINUTE
-from jobtree.core.runs.run_state import GroupRank, PodSlots
+from jobtree.core.model.gpu_lease import GroupRank
+from jobtree.core.runs.run_state import PodSlots
 from tests.unit.core.build import T0, budget, envelope, foreign_pod, node, nodes, run, tree
 from tests.unit.core.lab import Lab
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from jobtree.api.schema.quantities import format_time
+from jobtree.api.schema.quantities import MINUTE, SECOND, format_time
 from jobtree.core.lottery.resolution_record import Record, verify
 from jobtree.kube.http.api_errors import StatusError
 from jobtree.kube.http.api_resources import BUDGETS, LEASES, PODS, RESERVATIONS, RUNS
@@ -299,17 +299,32 @@ def test_stages_of_a_tree_start_together_after_their_preparation() -> None:
     assert manager.violations == []
 
 
-def test_run_fails_with_the_answer_of_the_server_when_its_pod_is_invalid() -> None:
+def test_run_waits_with_the_answer_of_the_server_when_its_pod_is_invalid() -> None:
+    """It holds nothing after the grace (H5), and is tried again after a pause."""
     server = fleet()
     put_run(server, "r", "org", 8)
     server.refused = {PODS.plural: StatusError(422, "Invalid", "spec.containers[0].image: Required value")}
     manager = Manager(server)
-    for _ in range(4):
-        manager.settle()
-        server.now += 600_000
     manager.settle()
-    assert (phase(server, "r"), endings(server, "r")) == ("Failed", ["Failed"])
-    assert "Required value" in server.run("r")["status"]["message"]
+    assert (phase(server, "r"), server.run("r")["status"]["reason"]) == ("Running", "Refused")
+    pass_time(server, manager, 3 * MINUTE)
+    status = server.run("r")["status"]
+    assert (status["phase"], status["reason"], endings(server, "r")) == (
+        "Pending",
+        "Unplaceable",
+        ["CapacityLost"],
+    )
+    assert "Required value" in status["message"]
+    server.refused = {}
+    pass_time(server, manager, 3 * MINUTE)
+    assert (phase(server, "r"), len(pods_of(server, "r"))) == ("Running", 1)
+    assert manager.violations == []
+
+
+def pass_time(server: Server, manager: Manager, milliseconds: int) -> None:
+    for _ in range(0, milliseconds, 10 * SECOND):
+        server.now += 10 * SECOND
+        manager.settle()
 
 
 def test_running_run_keeps_its_pods_when_it_is_edited() -> None:
@@ -394,19 +409,16 @@ def test_run_without_a_template_gets_that_of_the_policy() -> None:
         ),
     ],
 )
-def test_run_fails_with_a_reason_when_its_template_makes_no_pod(template: Body | None, said: str) -> None:
+def test_run_waits_with_a_reason_when_its_template_makes_no_pod(template: Body | None, said: str) -> None:
     server = Server()
     put_nodes(server, "nv-a", 1)
     put_budget(server, "org", 8)
     put_run(server, "r", "org", 8, max_restarts=0, template=template)
     manager = Manager(server)
     manager.settle()
+    pass_time(server, manager, 3 * MINUTE)
     status = server.run("r")["status"]
-    assert (status["phase"], status["reason"], said in status["message"]) == (
-        "Failed",
-        "RestartsExhausted",
-        True,
-    )
+    assert (status["phase"], status["reason"], said in status["message"]) == ("Pending", "Unplaceable", True)
     assert pods_of(server, "r") == []
 
 
