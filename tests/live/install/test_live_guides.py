@@ -8,6 +8,7 @@ r"""Guides for live clusters: runs their ```shell-session blocks in order, on a 
 Times, ages and the width of columns are ignored. `--rewrite` writes the actual output into the page.
 """
 
+import json
 import re
 import shlex
 import shutil
@@ -110,9 +111,24 @@ def session(tmp_path: Path) -> Iterator[LiveSession]:
         for namespace in sample_namespaces():
             plane.kubectl("create", "namespace", namespace)
             await_service_account(plane, namespace)
+            add_claim(plane, namespace, "checkpoints")
         for folder in ("config", "deploy"):
             shutil.copytree(REPOSITORY / folder, tmp_path / folder)
         yield LiveSession(plane.start_real_nodes(1, gpus=0, images=[image]), tmp_path)
+
+
+def add_claim(plane: ControlPlane, namespace: str, name: str) -> None:
+    """Adds a volume and the claim for it that the Runs of the samples mount."""
+    volume = f"{namespace}-{name}"
+    shared = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    on_host = {"capacity": {"storage": "1Gi"}, "hostPath": {"path": "/var/lib/claims"}}
+    claim = {"volumeName": volume, "resources": {"requests": {"storage": "1Gi"}}}
+    for kind, metadata, spec in (
+        ("PersistentVolume", {"name": volume}, {**shared, **on_host}),
+        ("PersistentVolumeClaim", {"name": name, "namespace": namespace}, {**shared, **claim}),
+    ):
+        document = {"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": spec}
+        plane.kubectl("apply", "-f", "-", stdin=json.dumps(document))
 
 
 def mask(line: str) -> str:

@@ -73,12 +73,17 @@ def manager_kubeconfig(plane: ControlPlane) -> Path:
 
 
 def set_policy(plane: ControlPlane, text: str = "") -> None:
-    """Writes the administrator's policy, with a template for Runs that have none."""
+    """Writes the administrator's policy, with a template for Runs that have none.
+
+    Jobtree binds all pods unless the text says otherwise: fake nodes have no volumes, and not every test has
+    a scheduler.
+    """
+    binding = "" if "binding:" in text else "binding: Direct\n"
     policy = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": "jobtree-policy", "namespace": NAMESPACE},
-        "data": {"policy.yaml": text + DEFAULT_TEMPLATE},
+        "data": {"policy.yaml": text + binding + DEFAULT_TEMPLATE},
     }
     plane.kubectl("apply", "-f", "-", stdin=json.dumps(policy))
 

@@ -32,8 +32,9 @@ def nodes() -> Iterator[RealNodes]:
     with ExitStack() as stack:
         plane = stack.enter_context(ControlPlane())
         kubeconfig = install(plane)
-        set_policy(plane, "nodeGrace: 1s\nplacementGrace: 10s\n")
+        set_policy(plane, "nodeGrace: 1s\nplacementGrace: 10s\nbinding: Auto\n")
         plane.start_controllers(controllers="*", node_monitor_period="1s", node_monitor_grace_period="12s")
+        plane.start_scheduler()
         real = plane.start_real_nodes(3, labels=LABELS)
         stack.enter_context(Manager(plane, kubeconfig))
         yield real
@@ -151,6 +152,83 @@ def test_run_with_an_image_that_does_not_exist_waits_and_holds_nothing(nodes: Re
     assert "images.jobtree.test/missing:1" in tenant.status("typo")["message"]
     assert set(tenant.closure_reasons("typo")) == {"CapacityLost"}
     end(tenant, "typo")
+
+
+def test_scheduler_binds_a_gang_to_nodes_with_its_adapters(nodes: RealNodes) -> None:
+    """N1: one node has none left, so the scheduler refuses it and the gang leaves it."""
+    tenant = begin(nodes, "adapters")
+    for node in nodes.nodes[1:]:
+        capacity = [{"op": "add", "path": "/status/capacity/example.com~1hca", "value": "1"}]
+        patch = ["--subresource=status", "--type=json", "--patch", json.dumps(capacity)]
+        nodes.plane.kubectl("patch", "node", node.name, *patch)
+    template = sleeping()
+    template["spec"]["containers"][0]["resources"] = {"limits": {"example.com/hca": "1"}}
+    tenant.create_run("train", "lab", 16, runtime={"maxRestarts": 0}, template=template)
+    with_adapters = {node.name for node in nodes.nodes[1:]}
+    wait_until(lambda: nodes_of(tenant, "train") == with_adapters, "the gang has its adapters", 60)
+    assert tenant.status("train").get("restarts", 0) == 0
+    bound_by = {pod["spec"]["schedulerName"]: pod["spec"].get("affinity") for pod in tenant.pods("train")}
+    assert "matchFields" in json.dumps(bound_by["default-scheduler"])
+    end(tenant, "train")
+
+
+def test_volume_that_waits_for_its_consumer_is_bound_on_the_node_of_its_run(
+    nodes: RealNodes, tmp_path: Path
+) -> None:
+    """N1: the provisioner of the tests are local volumes that exist, one on each node."""
+    tenant = begin(nodes, "volume")
+    tmp_path.chmod(0o777)
+    storage_class = {
+        "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+    create(tenant, "storage.k8s.io/v1", "StorageClass", "local", **storage_class)
+    for node in nodes.nodes:
+        rule = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node.name]}
+        volume = {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "local",
+            "local": {"path": str(tmp_path)},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}},
+        }
+        create(tenant, "v1", "PersistentVolume", f"on-{node.name}", spec=volume)
+    claim = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "local",
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    create(tenant, "v1", "PersistentVolumeClaim", "data", namespace=tenant.name, spec=claim)
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    tenant.create_run("train", "lab", 8, template=sleeping(volumes=volumes))
+    tenant.await_running_pods("train", 1)
+    (on,) = nodes_of(tenant, "train")
+    (bound,) = tenant.items(f"/api/v1/namespaces/{tenant.name}/persistentvolumeclaims")
+    assert bound["spec"]["volumeName"] == f"on-{on}"
+    end(tenant, "train")
+
+
+def create(
+    tenant: Tenant, version: str, kind: str, name: str, *, namespace: str = "", **fields: object
+) -> None:
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    document = {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}
+    tenant.plane.kubectl("apply", "-f", "-", stdin=json.dumps(document))
+
+
+def test_spare_starts_under_pod_security_restricted(nodes: RealNodes) -> None:
+    """N1: the standby pod keeps the security context without which the API server refuses it."""
+    tenant = begin(nodes, "restricted")
+    nodes.plane.kubectl("label", "namespace", tenant.name, "pod-security.kubernetes.io/enforce=restricted")
+    template = sleeping(securityContext={"runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}})
+    template["spec"]["containers"][0]["securityContext"] = {
+        "runAsNonRoot": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    tenant.create_run("train", "lab", 8, spares=1, template=template)
+    tenant.await_running_pods("train", 2)
+    end(tenant, "train")
 
 
 def test_gang_continues_from_its_checkpoint_on_the_spare_when_a_node_fails(

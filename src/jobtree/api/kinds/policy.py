@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from jobtree.api.documents.struct_decoder import decode_struct
+from jobtree.api.kubernetes.pod_binding import Binding
 from jobtree.api.kubernetes.pod_template_rules import grace_problems, template_problems
 from jobtree.api.schema.object_meta import SIM_GROUP, VERSION, PodTemplate, Wire
 from jobtree.api.schema.problems import ABSENT, InputError, Problem
@@ -71,6 +72,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     max_grace_ms: int = 5 * MINUTE
     node_grace_ms: int = 2 * MINUTE
     placement_grace_ms: int = 2 * MINUTE
+    binding: Binding = "Auto"
     default_template: PodTemplate | None = None
     lease_retention_ms: int = 30 * DAY
     beacon: Beacon | None = None
@@ -116,6 +118,7 @@ class PolicySpec(Wire):
     max_grace: Duration = "5m"
     node_grace: Duration = "2m"
     placement_grace: Duration = "2m"
+    binding: Binding = "Auto"
     default_template: PodTemplate | None = None
     lease_retention: Duration = "30d"
     beacon: BeaconSpec | None = None
@@ -178,6 +181,7 @@ def build_policy(spec: PolicySpec, where: str) -> Policy:
         max_grace_ms=parse_duration(spec.max_grace),
         node_grace_ms=parse_duration(spec.node_grace),
         placement_grace_ms=parse_duration(spec.placement_grace),
+        binding=spec.binding,
         default_template=spec.default_template,
         lease_retention_ms=parse_duration(spec.lease_retention),
         beacon=None if spec.beacon is None else _beacon(spec.beacon),

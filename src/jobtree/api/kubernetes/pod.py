@@ -19,6 +19,8 @@ from jobtree.api.schema.scalars import Name
 
 
 class Pod(msgspec.Struct, frozen=True, kw_only=True):
+    """A Pod. Until the scheduler binds a pod of a Run, ``node`` is the one that Jobtree has chosen for it."""
+
     namespace: str
     name: str
     uid: str
@@ -28,6 +30,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int
     run_uid: str  # of the Run that controls it, unchecked; empty: none
     finished: bool
+    bound: bool = True  # its kubelet knows it
 
 
 class Toleration(msgspec.Struct, frozen=True):
@@ -79,6 +82,28 @@ class _Container(msgspec.Struct, rename="camel"):
     restart_policy: str = ""
 
 
+class _FieldRule(msgspec.Struct):
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class _NodeTerm(msgspec.Struct, rename="camel"):
+    match_fields: tuple[_FieldRule, ...] = ()
+
+
+class _NodeTerms(msgspec.Struct, rename="camel"):
+    node_selector_terms: tuple[_NodeTerm, ...] = ()
+
+
+class _NodeAffinity(msgspec.Struct, rename="camel"):
+    required_during_scheduling_ignored_during_execution: _NodeTerms | None = None
+
+
+class _Affinity(msgspec.Struct, rename="camel"):
+    node_affinity: _NodeAffinity | None = None
+
+
 class _PodSpec(msgspec.Struct, rename="camel"):
     containers: tuple[_Container, ...] = ()
     init_containers: tuple[_Container, ...] = ()
@@ -86,6 +111,17 @@ class _PodSpec(msgspec.Struct, rename="camel"):
     node_name: str = ""
     node_selector: dict[str, str] = {}
     tolerations: tuple[Toleration, ...] = ()
+    affinity: _Affinity | None = None
+
+    @property
+    def only_node(self) -> str:
+        """The node to which the scheduler may bind the pod; Jobtree adds it to each term as the last (N1)."""
+        affinity = self.affinity.node_affinity if self.affinity is not None else None
+        required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+        terms = required.node_selector_terms if required is not None else ()
+        rule = terms[0].match_fields[-1] if terms and terms[0].match_fields else _FieldRule()
+        is_name = rule.key == "metadata.name" and rule.operator == "In" and len(rule.values) == 1
+        return rule.values[0] if is_name else ""
 
 
 class PodMetadata(msgspec.Struct, rename="camel"):
@@ -119,16 +155,18 @@ def read_pod(document: dict[str, Any], where: str) -> Pod:
 def pod_of(raw: RawPod, where: str) -> Pod:
     """Converts a decoded Pod. Raises InputError for an invalid quantity."""
     amounts = _total(raw.spec, where, "spec")
+    run_uid = next((owner.uid for owner in raw.metadata.owner_references if _is_run(owner)), "")
     return Pod(
         namespace=raw.metadata.namespace,
         name=raw.metadata.name,
         uid=raw.metadata.uid,
-        node=raw.spec.node_name,
+        node=raw.spec.node_name or (raw.spec.only_node if run_uid else ""),
         gpus=amounts.gpus,
         cpu_milli=amounts.cpu_milli,
         memory_bytes=amounts.memory_bytes,
-        run_uid=next((owner.uid for owner in raw.metadata.owner_references if _is_run(owner)), ""),
+        run_uid=run_uid,
         finished=raw.status.phase in ("Succeeded", "Failed"),
+        bound=bool(raw.spec.node_name),
     )
 
 

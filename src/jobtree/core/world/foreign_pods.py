@@ -22,7 +22,7 @@ class ForeignPods:
     def put(self, pod: Pod) -> None:
         """Records a new or changed pod, if it is foreign and runs on a node."""
         self.drop(pod.uid)
-        if pod.finished or not pod.node:
+        if pod.finished or not (pod.node and pod.bound):
             return
         if pod.run_uid:
             if self._namespaces.get(pod.run_uid) == pod.namespace:

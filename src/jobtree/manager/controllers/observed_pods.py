@@ -4,7 +4,7 @@ The kubelet counts GPUs by node. A pod can start only where the existing pods, i
 stopping, leave enough of them.
 """
 
-from collections.abc import Iterable, KeysView
+from collections.abc import Callable, Iterable, KeysView
 
 from jobtree.api.kinds.run import Run
 from jobtree.kube.watch.object_decoder import LivePod
@@ -23,7 +23,8 @@ PodName = tuple[str, str]  # namespace, name
 
 
 class ObservedPods:
-    def __init__(self) -> None:
+    def __init__(self, knows_run: Callable[[str], bool] = lambda _: True) -> None:
+        self._knows_run = knows_run  # by UID; anybody can make a pod that names a Run and waits for a node
         # By namespace and UID of the Run, then by name of the pod.
         self._pods: dict[tuple[str, str], dict[str, StoredObject[LivePod]]] = {}
         self._namespaces: dict[str, set[str]] = {}  # of these pods, by UID of the Run
@@ -65,9 +66,8 @@ class ObservedPods:
             self._terminating.setdefault(live.pod.node, {})[pod.uid] = pod
         else:
             self._forget_terminating(pod)
-        self._count(
-            pod.uid, None if live.pod.finished or not live.pod.node else (live.pod.node, live.pod.gpus)
-        )
+        counts = not live.pod.finished and (live.pod.bound or self._knows_run(live.run_uid))
+        self._count(pod.uid, (live.pod.node, live.pod.gpus) if counts and live.pod.node else None)
         if live.run_uid:
             self._namespaces.setdefault(live.run_uid, set()).add(pod.namespace)
             self._pods.setdefault((pod.namespace, live.run_uid), {})[pod.name] = pod

@@ -13,6 +13,7 @@ import msgspec
 
 from jobtree.api.kinds.policy import Policy
 from jobtree.api.kinds.run import Run
+from jobtree.api.kubernetes.pod_binding import choose_binding
 from jobtree.api.schema.quantities import MINUTE, parse_time
 from jobtree.kube.http import api_requests
 from jobtree.kube.http.api_errors import CONFLICT, FencedError, KubeError, StatusError
@@ -44,6 +45,7 @@ RETRY_MS = 5_000
 LARGE_BYTES = 64 * 1024  # of a template
 LARGE_AT_ONCE = 2  # many large pods at once would keep the API server from other requests
 UNSTUCK = "repair what it needs, or cancel the Run and submit it with another template"
+PRIORITY_CLASS = "jobtree-rank"  # it comes with the manifests
 HANGS_MS = 2 * MINUTE  # after its grace period, until a new attempt does not wait for a pod any more
 
 
@@ -95,10 +97,11 @@ class PodReconciler:
         self._log = log
         self._clock = clock
         self._wake = wake
-        self.observed_pods = ObservedPods()
+        self.observed_pods = ObservedPods(lambda uid: view.runs.get(uid) is not None)
         self._refused_pods = RefusedPodTracker(self.observed_pods, self._gpus_of_node)
         self._desired: dict[str, DesiredPods] = {}
         self._failed_nodes: frozenset[str] = frozenset()  # that still exist
+        self._priority_class = PRIORITY_CLASS  # empty: the cluster does not have it
         self._touched: set[str] = set()  # Runs whose pods are to be reconciled
         self._unchecked: set[str] = set()  # Runs whose pods may have an outcome
         self._deleting: set[str] = set()  # UIDs of pods that were deleted by this manager and are still there
@@ -386,7 +389,11 @@ class PodReconciler:
                 answer = await self._writer.create(PODS, self._document(desired, placement))
         except (KubeError, UnfitTemplateError) as refused:
             self.observed_pods.forget_expected(key)
-            self._record_refusal(uid, name, refused)
+            if self._priority_class and f"no PriorityClass with name {self._priority_class} " in str(refused):
+                self._priority_class = ""
+                self._log.say("binder", "pods have no priority: apply the manifests of this version")
+            else:
+                self._record_refusal(uid, name, refused)
             self._retry_later(uid, "a pod could not be made", name, refused)
             return
         self._refused_pods.accept_creation(uid, name)
@@ -425,8 +432,11 @@ class PodReconciler:
             raise UnfitTemplateError(
                 "spec.template is absent, and the policy has no defaultTemplate: set one of them"
             )
-        defaults = PodDefaults(template, resource, policy.max_grace_ms)
         try:
+            choice = choose_binding(policy.binding, template)
+            defaults = PodDefaults(
+                template, resource, policy.max_grace_ms, choice.by_scheduler, self._priority_class
+            )
             return pod_document(run, desired.pod_set, placement, defaults, desired.risks)
         except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as broken:
             raise UnfitTemplateError(f"spec.template cannot be made into a pod: {broken}") from None

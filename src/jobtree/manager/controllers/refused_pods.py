@@ -140,7 +140,7 @@ class RefusedPodTracker:
             if pod is None:
                 key = (desired.run.metadata.namespace, name)
                 words = self._why_missing(uid, key, placement, known, now)
-            elif placement.is_at(pod.value.pod.node) or not pod.value.pod.node:
+            elif placement.is_at(pod.value.pod.node):
                 words = self._why_not_running(uid, placement, pod.value, known, now, grace)
             else:
                 words = None  # it is still elsewhere
@@ -205,7 +205,7 @@ class RefusedPodTracker:
             return None
         if pod.unscheduled:
             return placement.node, pod.unscheduled
-        return (placement.node, NOT_PREPARED) if pod.pod.node else ("", NO_SCHEDULER)
+        return (placement.node, NOT_PREPARED) if pod.pod.bound else ("", NO_SCHEDULER)
 
 
 def pause(times: int) -> int:

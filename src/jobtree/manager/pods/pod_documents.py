@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from jobtree.api.kinds.run import Risk, Run
+from jobtree.api.kubernetes.pod_binding import REQUIRED
 from jobtree.api.kubernetes.pod_template_rules import DEFAULT_GRACE_SECONDS
 from jobtree.api.schema.object_meta import API_VERSION
 from jobtree.api.schema.quantities import SECOND
@@ -28,6 +29,7 @@ STANDBY = ["sh", "-c", "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait $!
 NO_GPUS = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
 RISK_VOLUME = "jobtree-risk"
 RISK_DIRECTORY = "/etc/jobtree"
+KEPT_BY_STANDBY = ("name", "image", "imagePullPolicy", "resources", "securityContext")
 
 
 class PodDefaults(msgspec.Struct, frozen=True):
@@ -36,6 +38,8 @@ class PodDefaults(msgspec.Struct, frozen=True):
     template: ObjectBody
     gpu_resource: str
     max_grace_ms: int
+    by_scheduler: bool = False  # who binds the pod (N1)
+    priority_class: str = ""  # of templates that name none
 
 
 def pod_document(
@@ -49,7 +53,7 @@ def pod_document(
     annotations = {**(metadata.get("annotations") or {}), RISK: risk_text(risks)}
     chosen = (metadata.get("annotations") or {}).get(pod_names.GPU_CONTAINER_ANNOTATION, "")
     if placement.node:
-        spec["nodeName"] = placement.node
+        bind(spec, placement.node, defaults)
     spec.pop("schedulingGates", None)
     spec["terminationGracePeriodSeconds"] = grace_seconds(spec, defaults.max_grace_ms)
     give_gpus(spec, chosen, defaults.gpu_resource, placement.gpus)
@@ -122,6 +126,33 @@ def risk_text(risks: tuple[Risk, ...]) -> str:
     return msgspec.json.encode(risks).decode()
 
 
+def bind(spec: ObjectBody, node: str, defaults: PodDefaults) -> None:
+    """Binds the pod to its node, or lets the scheduler bind it to this node and no other (N1)."""
+    tolerates_gpus = {"key": defaults.gpu_resource, "operator": "Exists", "effect": "NoSchedule"}
+    tolerations = spec.get("tolerations") or ()
+    if tolerates_gpus not in tolerations:
+        spec["tolerations"] = [*tolerations, tolerates_gpus]
+    if defaults.priority_class and not spec.get("priorityClassName"):
+        spec["priorityClassName"] = defaults.priority_class
+    if defaults.by_scheduler:
+        spec["affinity"] = affinity_to(spec.get("affinity") or {}, node)
+    else:
+        spec["nodeName"] = node
+
+
+def affinity_to(affinity: ObjectBody, node: str) -> ObjectBody:
+    """Returns the affinity with one node added to each of its terms, as a DaemonSet has it."""
+    name = {"key": "metadata.name", "operator": "In", "values": [node]}
+    on_nodes = affinity.get("nodeAffinity") or {}
+    terms = (on_nodes.get(REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
+    required = {
+        "nodeSelectorTerms": [
+            {**term, "matchFields": [*(term.get("matchFields") or ()), name]} for term in terms
+        ]
+    }
+    return {**affinity, "nodeAffinity": {**on_nodes, REQUIRED: required}}
+
+
 def grace_seconds(spec: ObjectBody, max_grace_ms: int) -> int:
     asked = spec.get("terminationGracePeriodSeconds")
     return min(DEFAULT_GRACE_SECONDS if asked is None else int(asked), max_grace_ms // SECOND)
@@ -167,9 +198,7 @@ def become_standby(spec: ObjectBody, chosen: str) -> None:
     The NVIDIA runtime gives all GPUs of the node to an image that asks for them in its environment (F1).
     """
     container = gpu_container(spec, chosen)
-    kept = {
-        key: container[key] for key in ("name", "image", "imagePullPolicy", "resources") if key in container
-    }
+    kept = {key: container[key] for key in KEPT_BY_STANDBY if key in container}
     spec["containers"] = [{**kept, "command": STANDBY, "env": NO_GPUS}]
     spec["restartPolicy"] = "Always"
     for part in ("initContainers", "volumes", "hostname", "subdomain"):

@@ -240,3 +240,13 @@ def test_finished_and_deleted_runs_leave_no_timers() -> None:
         lab.world.drop_run(("ns", f"r{number}"))
     assert len(lab.world.timers._scheduled) == before
     assert len(lab.world.timers._heap) < 25
+
+
+def test_n1_pod_that_is_not_bound_to_its_node_yet_takes_nothing_there() -> None:
+    """Otherwise anybody could fill nodes with pods that name a Run and never run."""
+    lab = Lab(node("n"), ORG)
+    waiting = msgspec.structs.replace(foreign_pod("n", 8), run_uid="nobody", bound=False)
+    lab.put(waiting)
+    assert lab.world.fleet.nodes["n"].free == 8
+    lab.put(msgspec.structs.replace(waiting, bound=True))
+    assert lab.world.fleet.nodes["n"].free == 0

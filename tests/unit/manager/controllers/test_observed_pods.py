@@ -153,3 +153,14 @@ def test_standby_pod_evicted_by_others_is_reported() -> None:
     assert results() == [SpareLost(RUN_KEY, UID, "n3")]
     roster.handle_changes(additions(pod("Failed")))
     assert results() == [], "it failed by itself, and is made again"
+
+
+def test_n1_unbound_pod_counts_only_for_a_run_that_exists() -> None:
+    """Otherwise anybody could fill nodes with pods that never run."""
+    base = stored_pod(0, "Pending")
+    live = msgspec.structs.replace(base.value, pod=msgspec.structs.replace(base.value.pod, bound=False))
+    pod = StoredObject(base.uid, base.name, "ns", "1", live)
+    known, unknown = ObservedPods(lambda uid: uid == UID), ObservedPods(lambda _: False)
+    for roster in (known, unknown):
+        roster.handle_changes(additions(pod))
+    assert (known.used("n1"), unknown.used("n1")) == (8, 0)

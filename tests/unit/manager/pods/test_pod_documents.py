@@ -8,12 +8,14 @@ import pytest
 
 from jobtree.api.kinds.run import Risk, Run
 from jobtree.api.schema.object_meta import ObjectMeta
+from jobtree.kube.watch.object_decoder import read_live_pod
 from jobtree.manager.pods.pod_documents import PodDefaults, pod_document, service_document
 from jobtree.manager.pods.pod_names import as_label, hostname, pod_name, service_name
 from jobtree.manager.pods.pod_set import PodPlacement, PodSet
 from jobtree.manager.pods.rank_environment import environment
 from tests.unit.core.build import run
 
+GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 UID = "1f0c22aa-0000-4000-8000-000000000000"
 POD_SET = PodSet(2, 8, (PodPlacement("0-0-2", "n1", 8, 0, 0, 0), PodPlacement("1-0-2", "n2", 8, 1, 1, 0)))
 STANDBY = PodPlacement("spare-3-0", "n3", 0, 0)
@@ -61,7 +63,7 @@ def test_pod_keeps_the_whole_template() -> None:
     assert [container["name"] for container in spec["containers"]] == ["train", "sidecar"]
     assert (spec["nodeSelector"], spec["tolerations"]) == (
         {"disk": "fast"},
-        [{"key": "team", "operator": "Exists"}],
+        [{"key": "team", "operator": "Exists"}, GPU_TOLERATION],
     )
     assert spec["volumes"][0] == {"name": "data", "emptyDir": {}}
     assert spec["initContainers"][0]["image"] == "fetch:1"
@@ -79,7 +81,7 @@ def test_template_is_neither_changed_nor_copied() -> None:
             pod_document(trainer(), POD_SET, placement, defaults(template))
     assert before == TEMPLATE
     pod = rank()
-    assert pod["spec"]["tolerations"] is TEMPLATE["spec"]["tolerations"]
+    assert pod["spec"]["tolerations"][0] is TEMPLATE["spec"]["tolerations"][0]
     assert pod["spec"]["containers"][0]["env"][-1] is TEMPLATE["spec"]["containers"][0]["env"][0]
 
 
@@ -191,3 +193,73 @@ def test_names_are_dns_labels_when_the_name_of_the_run_is_long(name: str) -> Non
 
 def test_cut_names_stay_different() -> None:
     assert as_label("a" * 100 + "1", 40) != as_label("a" * 100 + "2", 40)
+
+
+# Who binds it (N1)
+
+ON_NODE = {"key": "metadata.name", "operator": "In", "values": ["n2"]}
+
+
+def scheduled(template: dict[str, Any] = TEMPLATE) -> dict[str, Any]:
+    by_scheduler = PodDefaults(template, "nvidia.com/gpu", 300_000, by_scheduler=True)
+    spec: dict[str, Any] = pod_document(trainer(), POD_SET, POD_SET.placements[1], by_scheduler)["spec"]
+    return spec
+
+
+def node_terms(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    required = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    terms: list[dict[str, Any]] = required["nodeSelectorTerms"]
+    return terms
+
+
+def with_affinity(**affinity: object) -> dict[str, Any]:
+    return {**TEMPLATE, "spec": {**TEMPLATE["spec"], "affinity": affinity}}
+
+
+def test_n1_pod_for_the_scheduler_has_its_node_as_an_affinity_and_no_node_name() -> None:
+    spec = scheduled()
+    assert "nodeName" not in spec
+    assert node_terms(spec) == [{"matchFields": [ON_NODE]}]
+
+
+def test_n1_pod_for_the_scheduler_keeps_the_affinity_of_its_template() -> None:
+    """Terms are alternatives, so each of them names the node."""
+    zones = [
+        {"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]} for zone in ("a", "b")
+    ]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": zones}}
+    spec = scheduled(with_affinity(nodeAffinity=required, podAntiAffinity={"mine": []}))
+    assert node_terms(spec) == [{**zone, "matchFields": [ON_NODE]} for zone in zones]
+    assert spec["affinity"]["podAntiAffinity"] == {"mine": []}
+
+
+def test_n1_unbound_pod_of_a_run_counts_on_the_node_that_it_waits_for() -> None:
+    body = pod_document(
+        trainer(),
+        POD_SET,
+        POD_SET.placements[1],
+        PodDefaults(TEMPLATE, "nvidia.com/gpu", 300_000, by_scheduler=True),
+    )
+    pod = read_live_pod(msgspec.json.encode(body)).value
+    assert (pod.pod.node, pod.pod.bound, pod.pod.gpus) == ("n2", False, 8)
+    body["metadata"]["ownerReferences"] = []
+    assert read_live_pod(msgspec.json.encode(body)).value.pod.node == "", "pods of others may go elsewhere"
+
+
+@pytest.mark.parametrize("placement", [POD_SET.placements[1], STANDBY])
+def test_n1_pods_tolerate_the_taint_of_gpu_nodes_and_have_a_priority(placement: PodPlacement) -> None:
+    given = PodDefaults(TEMPLATE, "nvidia.com/gpu", 300_000, priority_class="jobtree-rank")
+    spec = pod_document(trainer(), POD_SET, placement, given)["spec"]
+    assert (GPU_TOLERATION in spec["tolerations"], spec["priorityClassName"]) == (True, "jobtree-rank")
+    named = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "priorityClassName": "own"}}
+    spec = pod_document(trainer(), POD_SET, placement, msgspec.structs.replace(given, template=named))["spec"]
+    assert spec["priorityClassName"] == "own"
+
+
+def test_n1_standby_pod_keeps_the_security_context_of_its_container() -> None:
+    """Without it, Pod Security "restricted" refuses the standby of a Run whose ranks it accepts."""
+    context = {"runAsNonRoot": True, "allowPrivilegeEscalation": False}
+    container = {**TEMPLATE["spec"]["containers"][0], "securityContext": context}
+    template = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "containers": [container]}}
+    standby = pod_document(trainer(), POD_SET, STANDBY, defaults(template))
+    assert standby["spec"]["containers"][0]["securityContext"] == context

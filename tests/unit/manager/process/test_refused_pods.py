@@ -301,3 +301,83 @@ def test_n3_a_run_that_is_left_out_by_a_grace_of_a_second_waits_sooner() -> None
     status = server.run("r")["status"]
     assert (status["phase"], status["reason"]) == ("Reserved", "Unplaceable")
     assert "OutOfcpu: no nv-a-00 for you" in status["message"]
+
+
+# The scheduler
+
+
+def test_n3_run_leaves_a_node_for_which_the_scheduler_finds_no_room() -> None:
+    server = begin()
+    put_policy_again(server, "binding: Scheduler\n")
+    put_run(server, "r", "org", 8)
+    manager = Manager(server)
+
+    def scheduler(pod: Body) -> Body:
+        if target(pod) != "nv-a-00":
+            return RUNNING
+        message = "0/2 nodes are available: 1 Insufficient rdma/hca"
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        return {"phase": "Pending", "conditions": [{**condition, "message": message}]}
+
+    pass_time(server, manager, STEP, scheduler)
+    assert server.run("r")["status"]["reason"] == "Admitted", "it may not know yet that other pods are gone"
+    pass_time(server, manager, 2 * STEP, scheduler)
+    assert "Insufficient rdma/hca" in server.run("r")["status"]["message"]
+    pass_time(server, manager, GRACE, scheduler)
+    assert (phase(server, "r"), {target(pod) for pod in pods_of(server, "r")}) == ("Running", {"nv-a-01"})
+    assert charged(server, "r", "nv-a-00") <= GRACE + 3 * STEP
+
+
+def test_n3_run_waits_and_holds_nothing_while_no_scheduler_answers() -> None:
+    server = begin()
+    put_policy_again(server, "binding: Scheduler\n")
+    put_run(server, "r", "org", 8)
+    manager = Manager(server)
+    pass_time(server, manager, 2 * GRACE, lambda _: {"phase": "Pending"})
+    status = server.run("r")["status"]
+    assert (status["phase"], status["reason"], endings(server, "r")) == (
+        "Pending",
+        "Unplaceable",
+        ["CapacityLost"],
+    )
+    assert "no scheduler has placed its pods" in status["message"]
+    assert charged(server, "r", "nv-a-00") <= 3 * GRACE // 2 + STEP
+    pass_time(server, manager, GRACE)
+    assert phase(server, "r") == "Running"
+
+
+def put_policy_again(server: Server, text: str) -> None:
+    path = "/api/v1/namespaces/jobtree-system/configmaps/jobtree-policy"
+    server.change(path, {"data": {"policy.yaml": TEMPLATE + text}}, "", merge=True)
+
+
+def target(pod: Body) -> str:
+    required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (term,) = required["nodeSelectorTerms"]
+    return str(term["matchFields"][0]["values"][0])
+
+
+# The priority class of the manifests
+
+
+def test_n1_cluster_without_the_priority_class_still_gets_pods() -> None:
+    server = PriorityServer()
+    begin(1, server)
+    put_run(server, "r", "org", 8)
+    manager = Manager(server)
+    pass_time(server, manager, 2 * STEP)
+    (pod,) = pods_of(server, "r")
+    assert "priorityClassName" not in pod["spec"]
+    assert server.run("r")["status"]["reason"] == "Admitted"
+    assert manager.logged("pods have no priority") != []
+
+
+class PriorityServer(Server):
+    """Has no PriorityClass."""
+
+    def create(self, collection: str, body: Body) -> Body:
+        name = body.get("spec", {}).get("priorityClassName")
+        if name:
+            message = f'pods "x" is forbidden: no PriorityClass with name {name} was found'
+            raise StatusError(403, "Forbidden", message)
+        return super().create(collection, body)

@@ -5,6 +5,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
+from jobtree.api.kubernetes.pod_binding import choose_binding
 from jobtree.api.schema.object_meta import LOST_WORK
 from jobtree.api.schema.quantities import HOUR, MILLI, format_milli, format_time
 from jobtree.cli.shell.table import painted
@@ -86,10 +87,24 @@ class RunHistoryView:
         elif run.shape is not None:
             yield f"  width    {width_text(run)}, attempt {run.attempt}"
         yield f"  created  {format_time(run.created)}"
+        if not run.is_tree:
+            yield from self._binding_line()
         lost = int(self.body["metadata"].get("annotations", {}).get(LOST_WORK, "0"))
         if lost:
             hours = counted_noun(format_milli(lost * MILLI // HOUR), "GPU-hour")
             yield f"  lost     {hours} of work that had to be done again"
+
+    def _binding_line(self) -> Iterator[str]:
+        """Says who binds its pods, if something in them needs the scheduler (N1)."""
+        policy = self.world.policy
+        template = self.run.run_object.spec.template or policy.default_template
+        choice = choose_binding(policy.binding, template or {})
+        if choice.by_scheduler or choice.needs:
+            binder = (
+                "kube-scheduler binds its pods" if choice.by_scheduler else "Jobtree binds its pods itself"
+            )
+            why = f", which need it for {', '.join(choice.needs)}" if choice.needs else ""
+            yield f"  binding  {binder}{why} (policy: {policy.binding})"
 
     def _payer_lines(self) -> Iterator[str]:
         yield "Who paid:"
