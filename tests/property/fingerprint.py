@@ -39,7 +39,7 @@ def fingerprint(world: World) -> Fingerprint:
         },
         "runs": {key: of_run(state) for key, state in world.runs.items()},
         "leases": {
-            name: (posted.lease, posted.known_end, posted.pod_size)
+            name: (posted.lease, posted.known_end, posted.load.size)
             for name, posted in world.posted_leases.items()
         },
         "by node": {node: set(names) for node, names in world.leases_by_node.items()},

@@ -155,7 +155,7 @@ def test_run_with_an_image_that_does_not_exist_waits_and_holds_nothing(nodes: Re
 
 
 def test_scheduler_binds_a_gang_to_nodes_with_its_adapters(nodes: RealNodes) -> None:
-    """N1: one node has none left, so the scheduler refuses it and the gang leaves it."""
+    """N1, N2: one node has none, and Jobtree chooses the others."""
     tenant = begin(nodes, "adapters")
     for node in nodes.nodes[1:]:
         capacity = [{"op": "add", "path": "/status/capacity/example.com~1hca", "value": "1"}]

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from jobtree.api.documents.struct_decoder import decode_struct
+from jobtree.api.kubernetes.node_resources import Resources, other_resources
 from jobtree.api.kubernetes.resource_quantities import EXAMPLES, Quantity, milli, whole
 from jobtree.api.schema.gpu_resources import GPU_RESOURCES
 from jobtree.api.schema.object_meta import GROUP
@@ -58,6 +59,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     not_ready_since_ms: int | None
     failed: bool
     ready_since_ms: int | None = None
+    others: Resources = ()  # besides CPU, memory and GPUs
 
 
 class NodeMetadata(msgspec.Struct):
@@ -121,7 +123,16 @@ def node_of(raw: RawNode, where: str) -> Node:
         not_ready_since_ms=None if is_ready else since,
         ready_since_ms=since if is_ready else None,
         failed=any(taint.key == OUT_OF_SERVICE for taint in raw.spec.taints),
+        others=_others(raw, where),
     )
+
+
+def _others(raw: RawNode, where: str) -> Resources:
+    quantities = raw.status.allocatable or raw.status.capacity
+    try:
+        return other_resources(quantities)
+    except ValueError as error:
+        raise InputError(where, [Problem("status.allocatable", quantities, str(error))]) from None
 
 
 def _resources(raw: RawNode, where: str) -> dict[str, int]:

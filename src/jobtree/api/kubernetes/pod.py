@@ -11,6 +11,8 @@ import msgspec
 
 from jobtree.api.documents.struct_decoder import decode_struct
 from jobtree.api.kubernetes.node import Taint
+from jobtree.api.kubernetes.node_affinity import NAME_FIELD, NodeTerm
+from jobtree.api.kubernetes.node_resources import Resources, added, host_port, larger, other_resources
 from jobtree.api.kubernetes.resource_quantities import Quantity, milli, whole
 from jobtree.api.schema.gpu_resources import GPU_RESOURCES
 from jobtree.api.schema.object_meta import GROUP, OwnerReference
@@ -29,6 +31,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
     cpu_milli: int
     memory_bytes: int
     run_uid: str  # of the Run that controls it, unchecked; empty: none
+    others: Resources = ()
     finished: bool
     bound: bool = True  # its kubelet knows it
 
@@ -55,20 +58,31 @@ class Requests(NamedTuple):
     gpus: int
     tolerations: tuple[Toleration, ...]
     node_selector: dict[str, str]
+    others: Resources = ()  # besides CPU, memory and GPUs
+    node_affinity: tuple[NodeTerm, ...] = ()
 
 
 class _Amounts(NamedTuple):
     cpu_milli: int = 0
     memory_bytes: int = 0
     gpus: int = 0
+    others: Resources = ()
 
     def plus(self, other: "_Amounts") -> "_Amounts":
         return _Amounts(
-            self.cpu_milli + other.cpu_milli, self.memory_bytes + other.memory_bytes, self.gpus + other.gpus
+            self.cpu_milli + other.cpu_milli,
+            self.memory_bytes + other.memory_bytes,
+            self.gpus + other.gpus,
+            added(self.others, other.others),
         )
 
     def at_least(self, other: "_Amounts") -> "_Amounts":
-        return _Amounts(*map(max, self, other))
+        return _Amounts(
+            max(self.cpu_milli, other.cpu_milli),
+            max(self.memory_bytes, other.memory_bytes),
+            max(self.gpus, other.gpus),
+            larger(self.others, other.others),
+        )
 
 
 class _Resources(msgspec.Struct):
@@ -76,24 +90,21 @@ class _Resources(msgspec.Struct):
     limits: dict[str, Quantity] = {}
 
 
+class _Port(msgspec.Struct, rename="camel"):
+    container_port: int = 0
+    host_port: int = 0
+    protocol: str = ""
+
+
 class _Container(msgspec.Struct, rename="camel"):
     name: str = ""
     resources: _Resources = msgspec.field(default_factory=_Resources)
     restart_policy: str = ""
-
-
-class _FieldRule(msgspec.Struct):
-    key: str = ""
-    operator: str = ""
-    values: tuple[str, ...] = ()
-
-
-class _NodeTerm(msgspec.Struct, rename="camel"):
-    match_fields: tuple[_FieldRule, ...] = ()
+    ports: tuple[_Port, ...] = ()
 
 
 class _NodeTerms(msgspec.Struct, rename="camel"):
-    node_selector_terms: tuple[_NodeTerm, ...] = ()
+    node_selector_terms: tuple[NodeTerm, ...] = ()
 
 
 class _NodeAffinity(msgspec.Struct, rename="camel"):
@@ -112,16 +123,21 @@ class _PodSpec(msgspec.Struct, rename="camel"):
     node_selector: dict[str, str] = {}
     tolerations: tuple[Toleration, ...] = ()
     affinity: _Affinity | None = None
+    host_network: bool = False
+
+    @property
+    def node_terms(self) -> tuple[NodeTerm, ...]:
+        """The alternatives of its required node affinity; none: any node."""
+        affinity = self.affinity.node_affinity if self.affinity is not None else None
+        required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+        return required.node_selector_terms if required is not None else ()
 
     @property
     def only_node(self) -> str:
         """The node to which the scheduler may bind the pod; Jobtree adds it to each term as the last (N1)."""
-        affinity = self.affinity.node_affinity if self.affinity is not None else None
-        required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
-        terms = required.node_selector_terms if required is not None else ()
-        rule = terms[0].match_fields[-1] if terms and terms[0].match_fields else _FieldRule()
-        is_name = rule.key == "metadata.name" and rule.operator == "In" and len(rule.values) == 1
-        return rule.values[0] if is_name else ""
+        rules = self.node_terms[0].match_fields[-1:] if self.node_terms else ()
+        named = [rule.values[0] for rule in rules if rule.key == NAME_FIELD and len(rule.values) == 1]
+        return named[0] if named else ""
 
 
 class PodMetadata(msgspec.Struct, rename="camel"):
@@ -165,6 +181,7 @@ def pod_of(raw: RawPod, where: str) -> Pod:
         cpu_milli=amounts.cpu_milli,
         memory_bytes=amounts.memory_bytes,
         run_uid=run_uid,
+        others=amounts.others,
         finished=raw.status.phase in ("Succeeded", "Failed"),
         bound=bool(raw.spec.node_name),
     )
@@ -173,7 +190,16 @@ def pod_of(raw: RawPod, where: str) -> Pod:
 def template_requests(template: dict[str, Any], where: str = "template") -> Requests:
     """Returns the requirements of a pod of this PodTemplateSpec on its node. Raises InputError."""
     spec = decode_struct(template, _RawTemplate, where).spec
-    return Requests(*_total(spec, where, "spec"), spec.tolerations, spec.node_selector)
+    amounts = _total(spec, where, "spec")
+    return Requests(
+        cpu_milli=amounts.cpu_milli,
+        memory_bytes=amounts.memory_bytes,
+        gpus=amounts.gpus,
+        tolerations=spec.tolerations,
+        node_selector=spec.node_selector,
+        others=amounts.others,
+        node_affinity=spec.node_terms,
+    )
 
 
 def tolerates(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> bool:
@@ -197,23 +223,29 @@ def _total(spec: _PodSpec, where: str, path: str) -> _Amounts:
 
     Sidecars, which are init containers that stay, run beside all containers after them.
     """
-    sidecars, peak = _Amounts(), _Amounts()
+    sidecars, peak, on_host = _Amounts(), _Amounts(), spec.host_network
     for position, container in enumerate(spec.init_containers):
-        requests = _requests(container, where, f"{path}.initContainers[{position}]")
+        requests = _requests(container, where, f"{path}.initContainers[{position}]", on_host=on_host)
         if container.restart_policy == "Always":
             sidecars = sidecars.plus(requests)
             requests = _Amounts()
         peak = peak.at_least(sidecars.plus(requests))
     running = sidecars
     for position, container in enumerate(spec.containers):
-        running = running.plus(_requests(container, where, f"{path}.containers[{position}]"))
+        running = running.plus(_requests(container, where, f"{path}.containers[{position}]", on_host=on_host))
     return running.at_least(peak).plus(_amounts(spec.overhead, where, f"{path}.overhead"))
 
 
-def _requests(container: _Container, where: str, path: str) -> _Amounts:
+def _requests(container: _Container, where: str, path: str, *, on_host: bool) -> _Amounts:
     """Returns the requests of a container. A limit without a request counts as a request."""
     resources = container.resources
-    return _amounts({**resources.limits, **resources.requests}, where, f"{path}.resources")
+    amounts = _amounts({**resources.limits, **resources.requests}, where, f"{path}.resources")
+    ports = {
+        host_port(number, port.protocol)
+        for port in container.ports
+        if (number := port.host_port or (port.container_port if on_host else 0))
+    }
+    return amounts.plus(_Amounts(others=tuple((name, 1) for name in sorted(ports))))
 
 
 def _amounts(quantities: dict[str, Quantity], where: str, path: str) -> _Amounts:
@@ -222,6 +254,7 @@ def _amounts(quantities: dict[str, Quantity], where: str, path: str) -> _Amounts
             cpu_milli=milli(quantities.get("cpu", 0)),
             memory_bytes=whole(quantities.get("memory", 0)),
             gpus=sum(whole(quantities.get(name, 0)) for name in GPU_RESOURCES),
+            others=other_resources(quantities),
         )
     except ValueError as error:
         raise InputError(where, [Problem(path, quantities, str(error))]) from None

@@ -12,7 +12,7 @@ from jobtree.api.schema.gpu_resources import GPU_RESOURCES
 
 Binding = Literal["Auto", "Scheduler", "Direct"]
 
-COUNTED_RESOURCES = frozenset({"cpu", "memory", *GPU_RESOURCES})
+COUNTED_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage", *GPU_RESOURCES})
 DEFAULT_SCHEDULER = "default-scheduler"
 SCHEDULED_VOLUMES = ("persistentVolumeClaim", "ephemeral")  # they may be bound to a place, or not yet
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -68,7 +68,7 @@ def _container_needs(container: dict[str, Any], *, on_host: bool) -> Iterator[st
 
 def _resources(amounts: object) -> Iterator[str]:
     for name in _mapping(amounts):
-        if name not in COUNTED_RESOURCES:
+        if name not in COUNTED_RESOURCES and not name.startswith("hugepages-"):
             yield f"resource {name}"
 
 

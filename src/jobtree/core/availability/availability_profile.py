@@ -559,6 +559,7 @@ def placement_demand(run: RunState, size: int, payer_selector: NodeSelector = ()
         size=size,
         tolerations=run.shape.tolerations,
         node_selector=run.shape.node_selector,
+        requirements=run.shape.requirements,
         avoided_nodes=run.avoided_nodes,
         payer_selectors=payer_selector,
     )

@@ -8,6 +8,7 @@ import msgspec
 from jobtree.api.kinds.run import RunSpec
 from jobtree.api.kubernetes.pod import Toleration, template_requests
 from jobtree.api.schema.quantities import parse_duration
+from jobtree.core.model.node_requirements import NodeRequirements
 
 
 class GangShape(msgspec.Struct, frozen=True):
@@ -32,6 +33,7 @@ class GangShape(msgspec.Struct, frozen=True):
     memory_bytes: int
     tolerations: tuple[Toleration, ...]
     node_selector: tuple[tuple[str, str], ...]
+    requirements: NodeRequirements
 
     @property
     def malleable(self) -> bool:
@@ -116,6 +118,9 @@ def gang_shape(spec: RunSpec) -> GangShape | None:
         memory_bytes=requests.memory_bytes,
         tolerations=requests.tolerations,
         node_selector=tuple(sorted(requests.node_selector.items())),
+        requirements=NodeRequirements(
+            requests.cpu_milli, requests.memory_bytes, requests.others, requests.node_affinity
+        ),
     )
 
 

@@ -90,6 +90,8 @@ class GangLayout:
                 size=self.pod_size,
                 cpu_milli=shape.cpu_milli,
                 memory_bytes=shape.memory_bytes,
+                others=shape.requirements.others,
+                requirements=shape.requirements,
                 tolerations=shape.tolerations,
                 node_selector=shape.node_selector,
                 avoided_nodes=self.run.avoided_nodes,

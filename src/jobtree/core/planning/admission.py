@@ -5,6 +5,7 @@ opportunistically, if it may. Else it waits, and its verdict has every cause.
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
@@ -232,8 +233,10 @@ def causes_of_width(
     demand, flavor_text = layout.demand(), f"flavor {flavor.name}"
     gpus_together = shape.group if shape.group and shape.spread else 0 if shape.spread else shape.min
     largest_domain_gpus = flavor.largest_domain_pods(demand) * pod_size
-    if largest_domain_gpus < gpus_together:
-        return [*causes, Cause(Reason.GROUP_TOO_LARGE, flavor_text, largest_domain_gpus, gpus_together)]
+    misfits = misfit_text(flavor, demand) if largest_domain_gpus < max(gpus_together, pod_size) else ""
+    if largest_domain_gpus < gpus_together or misfits:
+        needed = gpus_together or shape.min
+        return [*causes, Cause(Reason.GROUP_TOO_LARGE, flavor_text + misfits, largest_domain_gpus, needed)]
     available = placeable_gpus(flavor, demand, shape)
     if available < shape.min:
         return [*causes, Cause(Reason.NO_FREE_SLOTS, flavor_text, available, shape.min)]
@@ -247,6 +250,16 @@ def causes_of_width(
     free = sum(max(0, layout.unreserved_gpus(domain)) for domain in list(flavor.in_pack_order(pod_size)))
     left = min(free, available)
     return [Cause(Reason.HELD, flavor_text, left if left < shape.min else 0, shape.min)]
+
+
+def misfit_text(flavor: FlavorPool, demand: PodDemand) -> str:
+    """Says how many nodes can never run such a pod, and why most of them cannot; empty if all can (N2)."""
+    nodes = [state.node for domain in flavor.domains.values() for state in domain.nodes.values()]
+    misfits = Counter(why for node in nodes if (why := demand.requirements.misfit(node)))
+    if not misfits:
+        return ""
+    why = min(misfits, key=lambda why: (-misfits[why], why))
+    return f"; {misfits.total()} of {len(nodes)} nodes cannot run its pods: {why}"
 
 
 def placeable_gpus(flavor: FlavorPool, demand: PodDemand, shape: GangShape) -> int:

@@ -135,6 +135,7 @@ class StalledGrowth:
             shape.memory_bytes,
             shape.tolerations,
             shape.node_selector,
+            shape.requirements,
             run.avoided_nodes,
         )
         key = (gpus, *pod_demand)

@@ -2,8 +2,8 @@
 
 A waiting Run keeps its promise through an edit that leaves this value as it was. Planning does not use
 labels, annotations, ``onNotice``, ``maxRestarts``, ``requeue``, the pod count of a Run without GPUs, or
-anything in a template but resource requests, tolerations and node selectors. A new field of a Run is either
-read here or listed as unused in the tests of this module, which walk all fields.
+anything in a template but resource requests, host ports, tolerations, node selectors and node affinity. A new
+field of a Run is either read here or listed as unused in the tests of this module, which walk all fields.
 """
 
 import msgspec

@@ -526,7 +526,7 @@ class RunState:
         shape = self.shape
         if shape is None or shape.spares or self.avoided_nodes or not self.is_reported_stalled:
             return None
-        pod = (self.pod_size, shape.cpu_milli, shape.memory_bytes, shape.tolerations, shape.node_selector)
+        pod = (self.pod_size, shape.tolerations, shape.node_selector, shape.requirements)
         terms = (self.sponsors, bool(self.quotas), shape.max_duration is not None, self.promise is not None)
         return (self.owner, shape.step, shape.group, *pod, *terms)
 

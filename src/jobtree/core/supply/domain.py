@@ -235,7 +235,13 @@ class Domain:
 
 def admission_key(demand: PodDemand) -> tuple[object, ...]:
     """Everything in a demand that decides which nodes admit its pods."""
-    return demand.tolerations, demand.node_selector, demand.payer_selectors, demand.avoided_nodes
+    return (
+        demand.tolerations,
+        demand.node_selector,
+        demand.payer_selectors,
+        demand.avoided_nodes,
+        demand.requirements,
+    )
 
 
 def total_placeable(domains: Iterable[Domain], demand: PodDemand) -> int:

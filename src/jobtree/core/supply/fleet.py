@@ -6,12 +6,27 @@ the domain in the pack order of its flavor.
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from jobtree.api.kubernetes.node import Node
+from jobtree.api.kubernetes.node_resources import Resources
 from jobtree.core.model.gpu_lease import GpuLease, Slots
 from jobtree.core.supply.domain import Domain
 from jobtree.core.supply.flavor_pool import FlavorPool
 from jobtree.core.supply.node_slots import NodeSlots
+
+
+class PodLoad(NamedTuple):
+    """What one pod uses of a node; CPU in thousandths, memory in bytes."""
+
+    size: int  # GPUs
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    others: Resources = ()
+
+    @property
+    def uses_more_than_gpus(self) -> bool:
+        return bool(self.cpu_milli or self.memory_bytes or self.others)
 
 
 class Fleet:
@@ -82,28 +97,26 @@ class Fleet:
             flavor.packing_order.remove(self._entry(domain))
         flavor.count_node(state.node.gpus, -1)
 
-    def take_slots(self, slots: Slots, role: str, cpu: int, memory: int, size: int) -> None:
-        """Takes slots in that role, with the CPU (in thousandths) and memory (in bytes) of each pod.
+    def take_slots(self, slots: Slots, role: str, load: PodLoad) -> None:
+        """Takes slots in that role, with what each of their pods uses besides GPUs."""
+        self._lease(slots, role, load, 1)
 
-        A pod has ``size`` GPUs.
-        """
-        self._lease(slots, role, (cpu, memory, size), 1)
-
-    def release_slots(self, slots: Slots, role: str, cpu: int, memory: int, size: int) -> None:
+    def release_slots(self, slots: Slots, role: str, load: PodLoad) -> None:
         """The exact inverse of ``take_slots``."""
-        self._lease(slots, role, (cpu, memory, size), -1)
+        self._lease(slots, role, load, -1)
 
-    def add_foreign_load(self, name: str, gpus: int, cpu: int, memory: int) -> None:
-        """Adds what a foreign pod uses of a node; with negative figures, removes it."""
+    def add_foreign_load(self, name: str, load: PodLoad, sign: int) -> None:
+        """Adds what a foreign pod uses of a node; with sign -1, removes it."""
         state = self.nodes.get(name)
         if state is None:
             return
         domain = self.domain_by_node[name]
         flavor = self.flavors[domain.flavor]
         entry = self._entry(domain)
-        state.foreign += gpus
-        state.cpu -= cpu
-        state.memory -= memory
+        state.foreign += sign * load.size
+        state.cpu -= sign * load.cpu_milli
+        state.memory -= sign * load.memory_bytes
+        state.use_others(load.others, sign)
         domain.recount(state)
         domain.invalidate_free_slots()
         flavor.invalidate_fit()
@@ -129,8 +142,7 @@ class Fleet:
             domain.invalidate_profiles()
             self.flavors[domain.flavor].invalidate_fit()
 
-    def _lease(self, slots: Slots, role: str, load: tuple[int, int, int], sign: int) -> None:
-        cpu, memory, size = load
+    def _lease(self, slots: Slots, role: str, load: PodLoad, sign: int) -> None:
         nodes, domains = self.nodes, self.domain_by_node
         touched: dict[Domain, tuple[int, int, str]] = {}
         for name, mask in slots:
@@ -141,10 +153,11 @@ class Fleet:
             if domain not in touched:
                 touched[domain] = self._entry(domain)
             gpus = mask.bit_count()
-            if cpu or memory:
-                pods = sign * -(-gpus // size)
-                state.cpu -= cpu * pods
-                state.memory -= memory * pods
+            if load.uses_more_than_gpus:
+                pods = sign * -(-gpus // load.size)
+                state.cpu -= load.cpu_milli * pods
+                state.memory -= load.memory_bytes * pods
+                state.use_others(load.others, pods)
             state.set_slots(mask, role, sign)
             domain.recount(state)
             domain.in_use += sign * gpus

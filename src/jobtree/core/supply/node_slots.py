@@ -9,15 +9,17 @@ and memory decide how many such pods fit.
 import msgspec
 
 from jobtree.api.kubernetes.node import Node
+from jobtree.api.kubernetes.node_resources import Resources, capacity_of
 from jobtree.api.kubernetes.pod import Toleration, tolerates
 from jobtree.core.model.gpu_lease import lowest_bits
+from jobtree.core.model.node_requirements import ANY_NODE, NodeRequirements
 
 UNLIMITED = 1 << 60
 
 NodeSelector = tuple[tuple[str, str], ...]
 
 
-class PodDemand(msgspec.Struct, frozen=True):
+class PodDemand(msgspec.Struct, frozen=True, cache_hash=True):
     """What one pod requires of a node."""
 
     size: int
@@ -28,11 +30,13 @@ class PodDemand(msgspec.Struct, frozen=True):
     payer_selectors: NodeSelector = ()  # the envelope's selector
     may_use_spares: bool = False  # may use the slots of other Runs' spares
     avoided_nodes: tuple[str, ...] = ()  # that refused pods of the Run (N3)
+    others: Resources = ()  # resources besides CPU, memory and GPUs
+    requirements: NodeRequirements = ANY_NODE
 
     @property
     def asks_only_gpus(self) -> bool:
         """Whether free GPUs alone decide how many such pods fit on a node that admits them."""
-        return not (self.cpu_milli or self.memory_bytes or self.may_use_spares)
+        return not (self.cpu_milli or self.memory_bytes or self.others or self.may_use_spares)
 
     def admits(self, node: Node) -> bool:
         return (
@@ -40,6 +44,7 @@ class PodDemand(msgspec.Struct, frozen=True):
             and selector_matches(node.labels, self.node_selector)
             and selector_matches(node.labels, self.payer_selectors)
             and tolerates(node.taints, self.tolerations)
+            and self.requirements.admits(node)
         )
 
 
@@ -58,6 +63,7 @@ class NodeSlots:
         "leased",
         "memory",
         "node",
+        "others",
         "slots",
         "spare",
     )
@@ -70,6 +76,7 @@ class NodeSlots:
         self.foreign = 0  # GPUs of foreign pods
         self.cpu = UNLIMITED if node.cpu_milli is None else node.cpu_milli
         self.memory = UNLIMITED if node.memory_bytes is None else node.memory_bytes
+        self.others: dict[str, int] = {}  # what pods use of other resources
         self.is_schedulable = node.ready and not node.cordoned and not node.failed  # P1
         self.free = 0
         self.recount()
@@ -114,7 +121,16 @@ class NodeSlots:
             pods = self.cpu // cpu
         if memory and pods * memory > self.memory:
             pods = self.memory // memory
+        for name, amount in demand.others:
+            have = capacity_of(self.node.others, name)
+            if have is not None and amount:
+                pods = min(pods, (have - self.others.get(name, 0)) // amount)
         return max(0, pods)
+
+    def use_others(self, others: Resources, pods: int) -> None:
+        """Adds what so many pods use of other resources; with a negative number, removes it."""
+        for name, amount in others:
+            self.others[name] = self.others.get(name, 0) + amount * pods
 
     def choose_slots(self, gpus: int, *, on_spares: bool) -> int:
         """Returns the mask of that many slots, lowest first; spare slots only after the free ones."""

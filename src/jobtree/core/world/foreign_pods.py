@@ -6,7 +6,7 @@ pod that names a UID which is not known yet counts as foreign until that Run, or
 """
 
 from jobtree.api.kubernetes.pod import Pod
-from jobtree.core.supply.fleet import Fleet
+from jobtree.core.supply.fleet import Fleet, PodLoad
 from jobtree.core.world.pending_changes import PendingChanges
 
 
@@ -30,7 +30,7 @@ class ForeignPods:
             self._by_unknown_run.setdefault(pod.run_uid, {})[pod.uid] = pod
         self.pods[pod.uid] = pod
         self._by_node.setdefault(pod.node, {})[pod.uid] = pod
-        self._fleet.add_foreign_load(pod.node, pod.gpus, pod.cpu_milli, pod.memory_bytes)
+        self._fleet.add_foreign_load(pod.node, load_of(pod), 1)
         domain = self._fleet.domain_by_node.get(pod.node)
         if pod.gpus and domain is not None:
             if self._changes.is_loaded:
@@ -44,13 +44,13 @@ class ForeignPods:
             del self._by_node[pod.node][uid]
             if not self._by_node[pod.node]:
                 del self._by_node[pod.node]
-            self._fleet.add_foreign_load(pod.node, -pod.gpus, -pod.cpu_milli, -pod.memory_bytes)
+            self._fleet.add_foreign_load(pod.node, load_of(pod), -1)
             self._changes.date_search_generation += 1
 
     def add_to_node(self, node: str) -> None:
         """Adds the load of the pods that are on a node which has just been added."""
         for pod in self._by_node.get(node, {}).values():
-            self._fleet.add_foreign_load(node, pod.gpus, pod.cpu_milli, pod.memory_bytes)
+            self._fleet.add_foreign_load(node, load_of(pod), 1)
 
     def register_run(self, uid: str, namespace: str) -> None:
         """Records that a Run exists, or existed: pods of its namespace that name it are Jobtree's."""
@@ -62,3 +62,7 @@ class ForeignPods:
     def forget_run(self, uid: str) -> None:
         """Forgets a Run of which no further object can arrive."""
         self._namespaces.pop(uid, None)
+
+
+def load_of(pod: Pod) -> PodLoad:
+    return PodLoad(pod.gpus, pod.cpu_milli, pod.memory_bytes, pod.others)

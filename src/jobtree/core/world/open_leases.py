@@ -18,7 +18,7 @@ from jobtree.core.accounts.envelope_accounts import Account, EnvelopeState, repo
 from jobtree.core.model.gpu_lease import GpuLease, RunKey, Slots
 from jobtree.core.runs import carried_usage
 from jobtree.core.runs.run_state import RunState
-from jobtree.core.supply.fleet import Fleet
+from jobtree.core.supply.fleet import Fleet, PodLoad
 from jobtree.core.world.run_queue import RunQueue
 from jobtree.core.world.timers import TimerQueue
 
@@ -30,9 +30,7 @@ class PostedLease(msgspec.Struct, frozen=True):
     envelope: EnvelopeState
     run: RunState | None
     known_end: int | None
-    cpu_milli: int  # of one pod
-    memory_bytes: int  # of one pod
-    pod_size: int
+    load: PodLoad
 
 
 class OpenLeases:
@@ -139,9 +137,12 @@ class OpenLeases:
             envelope=envelope,
             run=run,
             known_end=end,
-            cpu_milli=shape.cpu_milli if shape else 0,
-            memory_bytes=shape.memory_bytes if shape else 0,
-            pod_size=(run.pod_size if run else 0) or 1,
+            load=PodLoad(
+                (run.pod_size if run else 0) or 1,
+                shape.cpu_milli if shape else 0,
+                shape.memory_bytes if shape else 0,
+                shape.requirements.others if shape else (),
+            ),
         )
 
     def _post_lease(self, posted: PostedLease) -> None:
@@ -218,7 +219,7 @@ class OpenLeases:
 
     def _occupy(self, posted: PostedLease, slots: Slots, sign: int) -> None:
         change = self._fleet.take_slots if sign > 0 else self._fleet.release_slots
-        change(slots, posted.lease.role, posted.cpu_milli, posted.memory_bytes, posted.pod_size)
+        change(slots, posted.lease.role, posted.load)
 
     def _reindex_run(self, lease: GpuLease, run: RunState) -> None:
         """Updates what depends on the width and the opportunistic GPUs of a Run whose leases changed."""

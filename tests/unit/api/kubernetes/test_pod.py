@@ -39,6 +39,7 @@ def test_pod_is_read_with_its_requests() -> None:
         cpu_milli=0,
         memory_bytes=2**30,
         run_uid="",
+        others=(("ephemeral-storage", 5 * 2**30),),
         finished=False,
     )
 

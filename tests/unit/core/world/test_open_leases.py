@@ -420,6 +420,6 @@ def test_closed_usage_is_not_added_to_what_carries_it_already(archived_by: str) 
 def test_posting_has_what_one_pod_of_the_run_requires() -> None:
     world = world_with_run()
     posted = world.open_leases.posting_for(lease())
-    assert (posted.pod_size, posted.run, posted.envelope.key) == (4, world.runs[KEY], ("org", "main"))
+    assert (posted.load.size, posted.run, posted.envelope.key) == (4, world.runs[KEY], ("org", "main"))
     assert isinstance(posted, PostedLease)
-    assert world.open_leases.posting_for(unreadable()).pod_size == 1
+    assert world.open_leases.posting_for(unreadable()).load.size == 1
