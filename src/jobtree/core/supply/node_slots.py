@@ -110,7 +110,9 @@ class NodeSlots:
             self.leased = self.leased | mask if sign > 0 else self.leased & ~mask
 
     def recount(self) -> None:
-        free = (self.slots & ~(self.leased | self.spare)).bit_count() - self.foreign
+        """Counts the free GPUs; a node that has lost GPUs may have leases on slots that it has no more."""
+        taken = self.leased | self.spare
+        free = min((self.slots & ~taken).bit_count(), self.node.gpus - taken.bit_count()) - self.foreign
         self.free = free if self.is_schedulable and free > 0 else 0
 
     def pod_capacity(self, demand: PodDemand) -> int:

@@ -246,3 +246,15 @@ def test_flavor_that_no_node_has_is_refused_with_that_reason() -> None:
     lab = Lab(RICH, nodes("nv-a", 1), budget("lab", envelope(8, flavor="A100-40GB")))
     lab.submit(run("r", "lab", 8, flavor="A100-40GB"))
     assert said(lab, "r") == [("NoSuchFlavor", "A100-40GB", 0, 8)]
+
+
+def test_p1_node_that_has_lost_gpus_offers_those_that_it_still_has() -> None:
+    """The leases may be on slots that the node has no more, but their pods use GPUs that it has."""
+    lab = Lab(RICH, node("n"))
+    lab.submit(run("low", "org", 4), run("high", "org", 4, at=1))
+    lab.finish("low")
+    lab.put(node("n", gpus=7))
+    lab.submit(run("four", "org", 4, at=2))
+    assert lab.phase("four") == "Pending"
+    lab.submit(run("three", "org", 3, at=3))
+    assert lab.on("three") == {"n": 3}
