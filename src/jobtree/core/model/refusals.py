@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from jobtree.api.schema.quantities import HOUR
+from jobtree.api.schema.quantities import HOUR, format_time
 from jobtree.core.model.gpu_lease import GroupRank
 
 MAX_PAUSE_MS = HOUR
@@ -50,8 +50,9 @@ class Refusal(msgspec.Struct, frozen=True, order=True):
 
     @property
     def where(self) -> str:
-        """Who refuses, and in which words."""
-        return f"node {self.node}: {self.message}" if self.node else self.message
+        """Who refuses, in which words, and when it is tried again."""
+        words = f"node {self.node}: {self.message}" if self.node else self.message
+        return words if self.until is None else f"{words} (tried again at {format_time(self.until)})"
 
     @property
     def next_instant(self) -> int:
@@ -119,7 +120,8 @@ def given_up(known: tuple[Refusal, ...], now: int, grace: int) -> tuple[Refusal,
         key=lambda refusal: (-refusal.since, refusal),
     )
     if len(paused) >= MOST_NODES and not ("" in after and after[""].is_paused(now)):
-        words = f"{len(paused)} nodes refused its pods, the last was {paused[0].where}"[:MOST_TEXT]
+        last = f"node {paused[0].node}: {paused[0].message}"
+        words = f"{len(paused)} nodes refused its pods, the last was {last}"[:MOST_TEXT]
         before = after.get("")
         times = before.times if before is not None and before.is_remembered(now) else 0
         waits = Refusal("", words, now, now, None, times, ranks=((0, 0),))

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from jobtree.api.kinds.policy import Policy
-from jobtree.api.schema.quantities import HOUR, MINUTE, SECOND
+from jobtree.api.schema.quantities import HOUR, MINUTE, SECOND, format_time
 from jobtree.core.model.gpu_lease import GroupRank, closed_lease_object, lease_to_object
 from jobtree.core.model.refusals import RefusedPods
 from jobtree.core.reporting.object_status import KnownRisks, run_status
@@ -227,7 +227,8 @@ def test_n3_h5_a_run_that_the_api_server_refuses_waits_and_its_gpus_come_free() 
         "Running",
     )
     assert lab.reasons("r") == ["Unplaceable"]
-    assert QUOTA in str(lab.whys("r")[0])
+    again = format_time(T0 + 2 * GRACE)
+    assert f"{QUOTA} (tried again at {again})" in str(lab.whys("r")[0])
     assert state.restarts == 0
 
 
