@@ -115,6 +115,25 @@ def all_at_once(server: Server) -> None:
     fail_a_pod(server)
 
 
+def begin_refused(server: Server) -> None:
+    """Begins with a node that refuses every pod."""
+    put_policy(server, TEMPLATE)
+    put_nodes(server, "nv-a", 4)
+    put_budget(server, "org", 64)
+    server.refusing_nodes = {"nv-a-00"}
+    put_run(server, "first", "org", 16, spares=1)
+
+
+def submit_beyond_quota(server: Server) -> None:
+    server.refused = {"pods": StatusError(403, "Forbidden", "exceeded quota")}
+    put_run(server, "late", "org", 8)
+
+
+def raise_quota(server: Server) -> None:
+    server.refused = {}
+    server.refusing_nodes = set()
+
+
 GROWTH = (
     begin_narrow,
     finish("blocker"),
@@ -129,6 +148,17 @@ SOONER = (begin_behind, finish("blocker"), shrink, later(61_000), finish("elasti
 TREE = (begin_tree, finish("tree-prep"), later(1000), finish("tree-eval"), delete_tree)
 RESOLUTION = (begin, later(60_000), submit_second, later(60_000), delete_first, complete_second)
 MEANWHILE = (begin_meanwhile, later(60_000), submit_newcomer, all_at_once, later(11_000), finish("elastic"))
+REFUSAL = (
+    begin_refused,
+    *[later(10_000)] * 3,
+    later(91_000),
+    finish("first"),
+    submit_beyond_quota,
+    *[later(61_000)] * 3,
+    raise_quota,
+    later(200_000),
+    finish("late"),
+)
 FAILURE = (begin, later(60_000), lose_node, later(60_000), delete_first)
 
 
@@ -136,6 +166,7 @@ HISTORIES = {
     "resolution": RESOLUTION,
     "meanwhile": MEANWHILE,
     "failure": FAILURE,
+    "refusal": REFUSAL,
     "growth": GROWTH,
     "sooner": SOONER,
     "tree": TREE,

@@ -79,6 +79,7 @@ class Server:
         self.watchers: list[Callable[[str, Body, bool], None]] = []
         self.writes = 0  # requested writes
         self.fault: Fault | None = None
+        self.refusing_nodes: set[str] = set()  # whose kubelets refuse every new pod
         self.refused: dict[str, StatusError] = {}  # by kind, the error of every creation
         self.refused_objects: dict[
             str, StatusError
@@ -354,7 +355,7 @@ class Manager:
 
 
 def kubelets(server: Server) -> None:
-    """Starts every new pod, and checks that no node has more than 8 GPUs in use."""
+    """Starts or refuses every new pod, and checks that no node has more than 8 GPUs in use."""
     used: dict[str, int] = {}
     for pod in server.all(PODS):
         if pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
@@ -365,4 +366,6 @@ def kubelets(server: Server) -> None:
         assert used[node] <= 8, f"{pod['metadata']['name']}: {node} has only 8 GPUs"
         if "status" not in pod:
             path = PODS.path(pod["metadata"]["namespace"], pod["metadata"]["name"])
-            server.change(path, {"status": {"phase": "Running"}}, "status", merge=True)
+            rejected = {"phase": "Failed", "reason": "OutOfcpu", "message": "no cpu is left"}
+            status = rejected if node in server.refusing_nodes else {"phase": "Running"}
+            server.change(path, {"status": status}, "status", merge=True)
