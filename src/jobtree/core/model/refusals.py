@@ -18,7 +18,7 @@ REMEMBERED_MS = HOUR  # after its pause, a refusal counts as the next of the sam
 NODE_PAUSES = 5  # a node is left for so many graces at first, a Run waits for one
 MOST_NODES = 4  # nodes in succession that may refuse a Run before it waits
 SHORT_GRACES = 8  # a Run that waited for that reason has this part of a grace on other nodes
-MOST_REFUSALS = 64  # that are kept
+MOST_REFUSALS = 32  # that are kept
 MOST_TEXT = 200
 
 

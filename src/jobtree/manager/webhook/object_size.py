@@ -12,7 +12,7 @@ from jobtree.api.kinds.run import Gang, Run
 from jobtree.api.schema.problems import Problem
 
 MAX_BYTES = 1_500_000  # etcd stores 1.5 MiB by default
-STATUS_BYTES = 16_384  # conditions, payers, risks, messages
+STATUS_BYTES = 32_768  # conditions, payers, risks, refusals, messages
 STATUS_BYTES_PER_POD = 160  # its rank, and its part of the allocation
 USUAL_POD_GPUS = 8
 
