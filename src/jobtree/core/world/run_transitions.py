@@ -37,18 +37,20 @@ class RunTransitions:
             run.start(action.at, action.pod_size, provisional=action.provisional)
         elif action.kind in REQUEUES:
             run.requeue(lost_lottery=action.kind == "Preempt", by_fault=action.cause.reason in FAULTS)
-        elif action.kind == "Avoid":
-            self._set_refusals(run, action)
-        elif action.kind == "Exempt":
-            run.keep_in_lottery(action.at)
-            self._indexes.promise_index.invalidate_profiles(run)
+        elif action.kind in ("Avoid", "Exempt"):
+            self._change_pauses(run, action)
         elif action.kind in SETS_PROMISE or action.kind in CLEARS_PROMISE:
             self._change_promise(run, action)
         if run.phase in FINISHED:
             run.end_provisional()
         self._indexes.reindex(run)
 
-    def _set_refusals(self, run: RunState, action: Action) -> None:
+    def _change_pauses(self, run: RunState, action: Action) -> None:
+        """Records that a Run was not drawn in a lottery, or which nodes it avoids for a pause."""
+        if action.kind == "Exempt":
+            run.keep_in_lottery(action.at)
+            self._indexes.promise_index.invalidate_profiles(run)
+            return
         run.set_refusals(action.refusals, action.at)
         self._indexes.promise_index.invalidate_feasibility(run)
 

@@ -74,7 +74,7 @@ def test_run_that_leaves_no_room_for_its_status_is_refused(view: ClusterView) ->
     assert answer(100_000, 65_536).allowed
     refused = answer(300_000, 65_536)
     assert (refused.allowed, refused.code) == (False, 422)
-    assert "1327104 bytes are kept for the status (8192 pods)" in refused.message
+    assert "1343488 bytes are kept for the status (8192 pods)" in refused.message
     assert "at most 1500000" in refused.message
     assert not answer(1_490_000, 8).allowed
 
