@@ -97,7 +97,8 @@ class RunHistoryView:
     def _binding_line(self) -> Iterator[str]:
         """Says who binds its pods, if something in them needs the scheduler (N1)."""
         policy = self.world.policy
-        template = self.run.run_object.spec.template or policy.default_template
+        own = self.run.run_object.spec.template
+        template = own.document() if own is not None else policy.default_template
         choice = choose_binding(policy.binding, template or {})
         if choice.by_scheduler or choice.needs:
             binder = (
