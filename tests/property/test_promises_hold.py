@@ -86,7 +86,7 @@ def _script() -> ModuleType:
 
 def test_every_record_of_the_day_verifies(drawn: dict[bool, PromiseChecker], script: ModuleType) -> None:
     bodies = [body for day in drawn.values() for body in proofs(day)]
-    assert sum(bool(body["status"]["lottery"]["decision"]["draws"]) for body in bodies) > 20
+    assert sum(bool(body["status"]["lottery"]["decision"]["draws"]) for body in bodies) > 15
     for body in bodies:
         assert prove(body, KEY).wrong == []
         assert list(script.objections(body, "")) == []

@@ -13,6 +13,7 @@ import pytest
 
 from jobtree.cli import demo
 
+INTERNS = "warning: spec.owner: org:ai:interns: has no Budget, so the Budget of org:ai pays\n"
 ODDS = "odds of being stopped speech/asr-large 0.667 vision/clip-large 0.333"
 SCENES = [
     # Four envelopes, and nothing used.
@@ -32,7 +33,7 @@ SCENES = [
     ("state --all", ["interns/notebook Running 8/8 Shared 8"]),
     # 24 GPUs × 4 h = 96 GPU-hours, and no more.
     ("advance --to 2026-01-05T13:00:00Z", ["2026-01-05T13:00:00Z Demoted speech/asr-large"]),
-    ("budgets usage --owner org:ai:speech", ["speech/day 0 24 opportunistic 24 96 0"]),
+    ("budgets usage --owner org:ai:speech", ["speech/day 0 0 96 0 GPU-hours used or committed"]),
     ("explain asr-large", ["2026-01-05T13:00:00Z BudgetExhausted -24", "Owned speech/day 96 GPU-hours"]),
     ("submit -f clip-large.yaml", ["vision/clip-large runs 16 GPUs vision/own (Owned 16)"]),
     # A payer has budget again.
@@ -78,7 +79,7 @@ def _output(tmp_path_factory: pytest.TempPathFactory) -> DemoOutput:
     """The demo as ``make demo`` runs it, in an empty directory."""
     directory = tmp_path_factory.mktemp("demo")
     process = start([sys.executable, "-m", "jobtree.cli.demo"], directory)
-    assert (process.returncode, process.stderr) == (0, "")
+    assert (process.returncode, process.stderr) == (0, INTERNS)
     return DemoOutput(directory, process.stdout)
 
 

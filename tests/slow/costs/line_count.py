@@ -16,6 +16,7 @@ Row = tuple[Callable[[int], Event], float]  # prepares an event of a size; the b
 SMALL, LARGE = 4, 16
 CONSTANT = 1.3  # the cost does not depend on the size
 PARTLY_LINEAR = 2.2  # a part of the cost is proportional to the number of domains
+IN_A_CROWD = 10  # the more Runs wait, the more promises each of them meets when it is considered again
 LINEAR = 5.5  # more than 4 because of sorting
 DRAWS = 9.0  # each draw reads the tickets that are left
 

@@ -14,13 +14,14 @@ from benchmarks import bars
 from benchmarks.arrivals import Fleet, Kind, Samples as Arrivals, arrive, decide, measure_refusals
 from benchmarks.day import measure_day
 from benchmarks.failures import eager_world
-from benchmarks.fixtures import node_name
+from benchmarks.fixtures import budgets, node_name
 from benchmarks.grow import build, documents, full_world, parse, thin_out
 from benchmarks.promises import NONCE, lottery_case
 from benchmarks.replay_speed import bytes_per_waiting_run, crowded, made_up_trace
 from benchmarks.scale import Scale
 from benchmarks.trees import measure_trees
 from benchmarks.workload import arrival
+from jobtree.api.kinds.budget import Budget
 from jobtree.api.schema.quantities import SECOND
 from jobtree.core.lottery.draw import run_lottery
 from jobtree.core.lottery.kill_probability import exact_probabilities, simulated_probabilities
@@ -38,7 +39,17 @@ from jobtree.simulation.inputs.user_behavior import UserBehavior
 from jobtree.simulation.replay.saved_replay import run as run_replay
 from jobtree.simulation.schedulers.jobtree_scheduler import JobtreeScheduler
 from tests.slow.costs import lab_events
-from tests.slow.costs.line_count import CONSTANT, DRAWS, LINEAR, PARTLY_LINEAR, SMALL, Event, Row, line_counts
+from tests.slow.costs.line_count import (
+    CONSTANT,
+    DRAWS,
+    IN_A_CROWD,
+    LINEAR,
+    PARTLY_LINEAR,
+    SMALL,
+    Event,
+    Row,
+    line_counts,
+)
 from tests.unit.core.world.test_inactive_queue import recorded
 
 
@@ -184,14 +195,20 @@ def a_tree(size: int) -> Event:
     return partial(measure_trees, fleet, 1)
 
 
-def an_end_while_many_wait(size: int) -> Event:
-    """A Run ends on a full fleet and frees too few GPUs for any waiting Run; ``size`` sets their number."""
+def crowd(size: int) -> tuple[Scale, World]:
+    """Returns a full fleet; ``size`` sets the number of waiting Runs."""
     scale = small_scale(8)
     world = full_world(scale)
-    first, second = sorted(world.runs)[:2]
     for number in range(6 * size):
         world.put_run(arrival(scale, number, 8, world.now, grouped=False))
     world.apply_plan(plan(world))
+    return scale, world
+
+
+def an_end_while_many_wait(size: int) -> Event:
+    """A Run ends on a full fleet and frees too few GPUs for any waiting Run; ``size`` sets their number."""
+    _, world = crowd(size)
+    first, second = sorted(key for key, run in world.runs.items() if run.phase == "Running")[:2]
 
     def end(key: RunKey) -> Plan:
         world.advance_clock(world.now + SECOND)
@@ -200,6 +217,35 @@ def an_end_while_many_wait(size: int) -> Event:
 
     world.apply_plan(end(first))
     return partial(end, second)
+
+
+def a_failure_while_many_wait(size: int) -> Event:
+    """A node fails on a full fleet; ``size`` sets the number of waiting Runs."""
+    _, world = crowd(size)
+    return failure_of_nodes(world, [node_name(0)])
+
+
+def a_heal_while_many_wait(size: int) -> Event:
+    """The node is healed; ``size`` sets the number of waiting Runs."""
+    _, world = crowd(size)
+    node = world.fleet.nodes[node_name(0)].node
+    failure_of_nodes(world, [node_name(0)])
+    world.apply_plan(plan(world))
+    world.advance_clock(world.now + SECOND)
+    world.put_node(node)
+    return partial(plan, world)
+
+
+def an_edit_while_many_wait(size: int) -> Event:
+    """A Budget is cut by a node; ``size`` sets the number of waiting Runs."""
+    scale, world = crowd(size)
+    budget = parse(list(budgets(scale))[-1])
+    assert isinstance(budget, Budget)
+    first, *others = budget.spec.envelopes
+    cut = msgspec.structs.replace(first, concurrency=first.concurrency - 8)
+    spec = msgspec.structs.replace(budget.spec, envelopes=(cut, *others))
+    world.put_budget(msgspec.structs.replace(budget, spec=spec))
+    return partial(plan, world)
 
 
 def a_replay(size: int) -> Event:
@@ -237,6 +283,10 @@ ROWS: dict[str, list[Row]] = {
     "CLOSED_RATIO": [(an_arrival_after_many_leases_closed, CONSTANT)],
     "RESERVATION_MS": [(a_refusal, PARTLY_LINEAR)],
     "FORECAST_MS": [(all_reservations, LINEAR)],
+    "CROWD_END_MS": [(an_end_while_many_wait, CONSTANT)],
+    "CROWD_FAILURE_MS": [(a_failure_while_many_wait, IN_A_CROWD)],
+    "CROWD_HEAL_MS": [(a_heal_while_many_wait, IN_A_CROWD)],
+    "CROWD_EDIT_MS": [(an_edit_while_many_wait, IN_A_CROWD)],
     "RESOLUTION_MS": [(a_resolution, DRAWS)],
     "EXACT_ODDS_MS": [(exact_kill_probabilities, 7)],
     "SIMULATED_ODDS_MS": [(simulated_kill_probabilities, DRAWS)],
@@ -263,7 +313,7 @@ OF_PLANS = {  # bounds on what is planned, not on what planning costs
     "OWN_BUDGET_MIN",
     "USE_POINTS",
 }
-WITHOUT_A_BOUND: list[Row] = [(an_end_while_many_wait, CONSTANT), *lab_events.ROWS]  # in ``make bench``
+WITHOUT_A_BOUND: list[Row] = [*lab_events.ROWS]  # in ``make bench``
 
 
 @pytest.mark.parametrize(
@@ -306,7 +356,9 @@ def test_number_of_tried_starts_grows_less_than_the_queue() -> None:
 
 def test_a_waiting_run_needs_no_more_memory_when_twice_as_many_wait() -> None:
     """A waiting Run holds no memory for each of the other waiting Runs."""
-    (few, bytes_of_few), (many, bytes_of_many) = bytes_per_waiting_run(32)
+    (few, bytes_of_few), (many, bytes_of_many) = bytes_per_waiting_run(
+        100
+    )  # cached answers weigh less the more Runs wait
     assert few < many
     ratio = bytes_of_many / bytes_of_few
     assert bars.MEMORY_RATIO.holds(ratio), f"{bytes_of_few:.0f} bytes each, then {bytes_of_many:.0f}"
