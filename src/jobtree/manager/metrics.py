@@ -99,8 +99,8 @@ PROMISE_ERROR = Metric(
 PROMISES = Metric(
     "jobtree_reservation_promises_total",
     "counter",
-    "Promises whose Run started: onTime or late by the earliest date that was told, and stopped if it was "
-    "stopped too soon then. Kept are onTime less stopped. Conditional ones count on budget of the family.",
+    "Promises whose Run started: onTime or late by the earliest date that was told, and stopped if Jobtree "
+    "stopped it too soon. Kept are onTime less stopped. Conditional ones count on budget of the family.",
     ("confidence", "outcome"),
 )
 FORECAST = Metric(

@@ -203,7 +203,7 @@ EVENTS: dict[str, EventFacts] = {
     "Completed": EventFacts("All ranks succeeded."),
     "Failed": EventFacts("It is finished without success.", warning=True),
     "Cancelled": EventFacts("Somebody deleted it."),
-    "Finished": EventFacts("It finished while a promise to it was pending. The promise is withdrawn."),
+    "Finished": EventFacts("It finished before the date of a promise to it, and the promise ends."),
     "Swapped": EventFacts("A spare took over for a lost rank."),
     "Recovered": EventFacts("A lost rank continues on other GPUs of its domain."),
     "NodeFailed": EventFacts("A node that it used failed.", warning=True),

@@ -112,7 +112,7 @@ class LivePod(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def refused(self) -> str:
-        """Why it does not run, in the words of whoever refuses it; empty: nobody does."""
+        """Why it does not run, in the words of the component that refuses it; empty: none."""
         return self.rejected or self.stuck or self.unscheduled
 
     @property
