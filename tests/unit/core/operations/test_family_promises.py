@@ -93,6 +93,7 @@ def test_a_firm_date_is_kept_beside_a_start_that_the_family_pays_for() -> None:
     """R7: the Run has no checkpoint. On its date it goes on, and its own budget pays."""
     lab = family_pays_before_a_firm_date()
     assert (lab["mine"].provisional, lab.promised_at("mine")) == (False, 2 * HOUR)
+    assert sum("StartedEarly" in line and " mine " in line for line in lab.story) == 1
     lab.live(2 * HOUR)
     assert (lab.paid("mine"), lab["mine"].promise) == ({"Owned org-a/main": 8}, None)
     assert [reason for reason, _ in lab.endings("mine")] == ["Repaid"]

@@ -71,6 +71,7 @@ def test_budget_is_kept_until_the_idle_gpu_hours_reach_the_width_times_keep_idle
     assert lab.phase("young") == "Pending"
     lab.live(16 * HOUR)
     assert (lab.paid("young"), lab.phase("wide")) == ({"Owned org/main": 8}, "Pending")
+    assert sum("BudgetLeftIdle" in line and " wide " in line for line in lab.story) == 1
 
 
 def test_budget_that_a_younger_run_uses_provisionally_is_not_idle() -> None:
