@@ -78,8 +78,8 @@ def test_deleted_run_stays_until_its_leases_have_ended(monkeypatch: pytest.Monke
     assert server.all(RUNS) == []
 
 
-def test_no_run_is_drawn_for_a_promise_that_was_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Runs that could lose had no notice and could check no commitment."""
+def loser_that_runs() -> tuple[Server, Manager]:
+    """A Run uses the only node; a Run of another team could be drawn against it."""
     server = Server()
     put_policy(server)
     put_nodes(server, "nv-a", 1)
@@ -88,6 +88,12 @@ def test_no_run_is_drawn_for_a_promise_that_was_not_written(monkeypatch: pytest.
     put_run(server, "loser", "org", 8)
     manager = Manager(server)
     manager.settle()
+    return server, manager
+
+
+def test_no_run_is_drawn_for_a_promise_that_was_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Runs that could lose had no notice and could check no commitment."""
+    server, manager = loser_that_runs()
     send = server.send
 
     async def fail(request: Request) -> bytes:
@@ -118,14 +124,7 @@ def test_no_run_is_drawn_for_a_promise_that_was_not_written(monkeypatch: pytest.
 
 def test_record_is_kept_when_only_the_draw_could_write_the_status(monkeypatch: pytest.MonkeyPatch) -> None:
     """The Reservation was created without a status; the turn that holds the draw must not delete it."""
-    server = Server()
-    put_policy(server)
-    put_nodes(server, "nv-a", 1)
-    for team in ("org", "other"):
-        put_budget(server, team, 8)
-    put_run(server, "loser", "org", 8)
-    manager = Manager(server)
-    manager.settle()
+    server, manager = loser_that_runs()
     send = server.send
 
     async def fail(request: Request) -> bytes:
